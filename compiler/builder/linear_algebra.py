@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ops import Cholesky, Fft, LuDecomposition, TriangularSolve
+from ..ops import Cholesky, Fft, LuDecomposition, SelfAdjointEig, TriangularSolve
 from .control import ControlOperations
 from .core import Dims, Operand, operation
 from .other_types import apply_on_any_type
@@ -36,6 +36,15 @@ class LinearAlgebraOperations(ControlOperations):
         Shapes: a and lu [.., m, n], pivots [.., min(m, n)] and permutation [.., m], s32.
         """
         return apply_on_any_type(self, LuDecomposition(one_norm), a)
+
+    @operation
+    def self_adjoint_eig(self, a: Operand, vectors: bool = True) -> Operand:
+        """A tuple: the eigenvalues of Hermitian matrices in ascending order, and with `vectors` unit eigenvectors as
+        columns. The lower triangle is read. Leading axes are a batch. Floats below f32 are computed in f32.
+
+        Shapes: a and the vectors [.., n, n], the values [.., n], real.
+        """
+        return apply_on_any_type(self, SelfAdjointEig(vectors), a)
 
     @operation
     def triangular_solve(

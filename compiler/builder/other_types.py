@@ -24,6 +24,7 @@ from ..ops import (
     Iota,
     LuDecomposition,
     Reshape,
+    SelfAdjointEig,
     Slice,
     TopK,
     TriangularSolve,
@@ -138,13 +139,14 @@ def _narrow_floats(op: Op, operands: Sequence[Shape]) -> _Write | None:
 
 
 def _in_f32(b: BuilderCore, op: Op, operands: Sequence[Operand]) -> Operand:
-    """The result, or the first of several, in the operands' type."""
+    """The floats of the result, or of several, in the operands' type."""
     kind = b.shape_of(operands[0]).element_type
     result = b.apply(op, *(b.apply(Convert(_E.F32), o) for o in operands))
     if not (leaves := b.shape_of(result).tuple_shapes):
         return b.apply(Convert(kind), result)
-    first, *others = (b.apply(GetTupleElement(k), result) for k in range(len(leaves)))
-    return b.apply(Tuple(), b.apply(Convert(kind), first), *others)
+    parts = [b.apply(GetTupleElement(k), result) for k in range(len(leaves))]
+    floats = [b.apply(Convert(kind), x) if s.element_type is _E.F32 else x for x, s in zip(parts, leaves)]
+    return b.apply(Tuple(), *floats)
 
 
 # -- bits of pred, and of elements of which several are in a byte
@@ -228,6 +230,7 @@ _RULES: dict[type[Op], Callable[[Op, Sequence[Shape]], _Write | None]] = {
     Convolution: _product,
     Dot: _product,
     LuDecomposition: _narrow_floats,
+    SelfAdjointEig: _narrow_floats,
     TopK: _top_k,
     TriangularSolve: _narrow_floats,
 }

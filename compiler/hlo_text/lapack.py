@@ -11,7 +11,6 @@ from ..builder.computation_builder import ComputationBuilder, Operand
 from ..builder.derived import binary_computation
 from ..builder.lib.eig import eig, left_eigenvectors, schur
 from ..builder.lib.matrices import adjoint, axis_numbers, diagonal
-from ..builder.lib.self_adjoint_eig import eigh
 from ..builder.lib.svd import svd
 from ..builder.lib.tridiagonal import tridiagonal
 from ..ir.element_types import ElementType
@@ -190,20 +189,15 @@ def _orthogonal_step(state: Shape, steps: int) -> Computation:
 def syevd(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:
     """syevd, heevd: eigenvectors, eigenvalues in ascending order, zero: there is always an answer."""
     is_lower = fields.get("uplo") == "L"
-    return b.tuple([*eigenvectors_and_values(b, operands[0], is_lower, shape), success(b, operands[0])])
+    return b.tuple([*eigenvectors_and_values(b, operands[0], is_lower), success(b, operands[0])])
 
 
 def eigenvectors_and_values(
-    b: ComputationBuilder, matrix: Operand, is_lower: bool, shape: Shape
+    b: ComputationBuilder, matrix: Operand, is_lower: bool
 ) -> tuple[Operand, Operand]:
-    """Those of Hermitian matrices, of which one triangle is read, in ascending order; they begin the tuple of this
-    shape."""
-    if 0 in b.get_shape(matrix).dims:
-        return b.zeros(shape.tuple_shapes[0].without_layout()), b.zeros(
-            shape.tuple_shapes[1].without_layout()
-        )
-    values, vectors = eigh(b, matrix if is_lower else adjoint(b, matrix))
-    return vectors, values
+    """Those of Hermitian matrices, of which one triangle is read, in ascending order."""
+    both = b.self_adjoint_eig(matrix if is_lower else adjoint(b, matrix))
+    return b.get_tuple_element(both, 1), b.get_tuple_element(both, 0)
 
 
 def geev(b: ComputationBuilder, operands: Sequence[Operand], fields: Fields, shape: Shape) -> Operand:

@@ -143,7 +143,7 @@ def _eigh(
     is_lower = fields["backend_config"].strip('"')[:1]
     if is_lower not in ("0", "1"):
         return None
-    vectors, values = lapack.eigenvectors_and_values(b, operands[0], is_lower == "1", shape)
+    vectors, values = lapack.eigenvectors_and_values(b, operands[0], is_lower == "1")
     return b.tuple([vectors, values])
 
 

@@ -50,6 +50,7 @@ from .reshape import Reshape
 from .reverse import Reverse
 from .rng import Rng, RngBitGenerator
 from .scatter import Scatter
+from .self_adjoint_eig import SelfAdjointEig
 from .size import SizeConstant, size_constant
 from .slice import Slice
 from .sort import Sort
@@ -123,6 +124,7 @@ __all__ = [
     "Row",
     "Scatter",
     "SelectAndScatter",
+    "SelfAdjointEig",
     "Send",
     "SendDone",
     "SetDimensionSize",

@@ -100,6 +100,7 @@ TYPES: dict[str, frozenset[ElementType]] = {
     "rng": _REAL,
     "rng-bit-generator": INTEGERS,
     "select-and-scatter": _REAL,
+    "self-adjoint-eig": _WIDE,
     "topk": _REAL,
     "triangular-solve": _WIDE,
     "send-done": frozenset(),

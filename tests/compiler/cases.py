@@ -84,6 +84,7 @@ from tfbridge.compiler.ops import (
     RngBitGenerator,
     Scatter,
     SelectAndScatter,
+    SelfAdjointEig,
     Send,
     SendDone,
     SetDimensionSize,
@@ -672,6 +673,13 @@ def linear_algebra_cases() -> Iterator[Case]:
         for one_norm in (False, True):
             yield Case(f"lu-decomposition-{kind}-{one_norm}-{list(dims)}", LuDecomposition(one_norm),
                        (Input(array(kind, *dims), fill="unit"),), ulps=512, scale=8)
+    for kind, dims in itertools.product(
+            ("f32", "f64", "c64", "c128"), ((0, 0), (0, 3, 3), (1, 1), (5, 2, 2), (2, 7, 7), (40, 40))):
+        yield Case(f"self-adjoint-eig-{kind}-{list(dims)}", SelfAdjointEig(),
+                   (Input(array(kind, *dims), fill="unit"),), ulps=256, scale=8)
+        if dims[-1] < 2:
+            yield Case(f"self-adjoint-eig-vectors-{kind}-{list(dims)}", SelfAdjointEig(True),
+                       (Input(array(kind, *dims), fill="unit"),), ulps=4)
     yield Case("lu-decomposition-of-zeros", LuDecomposition(), (Input(array("f32", 3, 4), np.zeros(12)),))
     yield Case("lu-decomposition-of-special", LuDecomposition(),
                (Input(array("f32", 12, 5, 5), SPECIAL_300),), ulps=512, scale=8)

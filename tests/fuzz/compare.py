@@ -21,6 +21,7 @@ from tfbridge.compiler.ops import (
     Constant,
     CustomCall,
     Infeed,
+    LuDecomposition,
     Nonzero,
     Op,
     Outfeed,
@@ -31,6 +32,7 @@ from tfbridge.compiler.ops import (
     Rng,
     Scatter,
     SelectAndScatter,
+    SelfAdjointEig,
     Send,
     Sort,
     TriangularSolve,
@@ -40,7 +42,7 @@ from tfbridge.compiler.options import DEFAULT_OPTIONS, Options
 
 from .part import Difference
 
-_UNSPECIFIED = (Cholesky, Nonzero, TriangularSolve)
+_UNSPECIFIED = (Cholesky, LuDecomposition, Nonzero, SelfAdjointEig, TriangularSolve)
 """Ops whose results on such arguments are not defined, or as far apart as the inverse of a matrix is large."""
 _MOST_BYTES = 4 << 20
 _EVALUATOR_SECONDS = 2.0

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.matrices import widened
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
@@ -14,7 +15,7 @@ from ....runtime.sizes import as_size, is_symbolic
 from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_rows
 from ..math.reductions import reduce, reducer
-from ..nn.nn import narrowed, widened
+from ..nn.nn import narrowed
 from ..node import Node
 from ..registry import translates
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....compiler.builder.computation_builder import Operand
-from ....compiler.builder.lib.matrices import real_type, unit
+from ....compiler.builder.lib.matrices import real_type, unit, widened
 from ....compiler.builder.lib.qr import qr
-from ....compiler.builder.lib.self_adjoint_eig import eigh
 from ....compiler.builder.lib.svd import svd
 from ....compiler.builder.lib.tridiagonal import tridiagonal
 from ....compiler.errors import ShapeError
-from ..nn.nn import narrowed, widened
+from ..nn.nn import narrowed
 from ..node import Node
 from ..operands.value_ranges import any_of
 from ..registry import translates
@@ -30,15 +29,13 @@ def self_adjoint_eig(node: Node) -> Sequence[Operand]:
     b, dims, type_ = node.b, node.shape(0), node.element_type(0)
     if len(dims) < 2 or dims[-1] != dims[-2]:
         raise ShapeError(f"Input matrix must be square, got {list(dims)}")
-    if 0 in dims:
-        empty = b.broadcast(b.constant(0, type_), dims)
-        values, vectors = b.broadcast(b.constant(0, type_), dims[:-1]), empty
-    else:
-        values, vectors = eigh(b, widened(b, node[0]))
-        is_bad = any_of(b, b.ne(values, values), range(len(dims) - 1))
-        node.bail_out_if(is_bad, "the decomposition was not successful")
-    if not node.attr("compute_v"):
-        vectors = b.constant(0, type_)  # what TensorFlow gives for an output that its kernel does not make
+    with_vectors = bool(node.attr("compute_v"))
+    both = b.self_adjoint_eig(widened(b, node[0]), with_vectors)
+    values = b.get_tuple_element(both, 0)
+    is_bad = any_of(b, b.ne(values, values), range(len(dims) - 1))
+    node.bail_out_if(is_bad, "the decomposition was not successful")
+    # zero is what TensorFlow gives for an output that its kernel does not make
+    vectors = b.get_tuple_element(both, 1) if with_vectors else b.constant(0, type_)
     return narrowed(b, values, type_), narrowed(b, vectors, type_)
 
 

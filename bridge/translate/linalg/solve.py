@@ -6,8 +6,8 @@ A matrix without an inverse ends the run with TensorFlow's error.
 from __future__ import annotations
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
-from ....compiler.builder.lib.lu import solved, widened
-from ....compiler.builder.lib.matrices import adjoint, axis_numbers, diagonal
+from ....compiler.builder.lib.lu import solved
+from ....compiler.builder.lib.matrices import adjoint, axis_numbers, diagonal, widened
 from ....compiler.errors import ShapeError
 from ..math.broadcasting import broadcast_dims, broadcast_to
 from ..math.reductions import reduce

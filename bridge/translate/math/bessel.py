@@ -9,9 +9,10 @@ import math
 from collections.abc import Callable, Sequence
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.matrices import widened
 from ....compiler.builder.lib.polynomials import chebyshev
 from ....compiler.ir.element_types import ElementType
-from ..nn.nn import narrowed, widened
+from ..nn.nn import narrowed
 from ..node import Node
 from ..registry import translates
 from .special_functions import UNARY

@@ -13,10 +13,11 @@ import numpy as np
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.builder.lib import complex_functions
 from ....compiler.builder.lib.gamma_functions import digamma, lgamma
+from ....compiler.builder.lib.matrices import widened
 from ....compiler.builder.lib.special_functions import bessel_i0e, bessel_i1e, erfinv, ndtri, next_after
 from ....compiler.ir.element_types import COMPLEXES, ElementType
 from ....compiler.ir.shape import Shape
-from ..nn.nn import narrowed, widened
+from ..nn.nn import narrowed
 from ..node import Node
 from ..operands.axes import axis_of
 from ..operands.value_ranges import any_of

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.matrices import widened
 from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
@@ -23,7 +24,7 @@ from ..math.reductions import initial, reducer
 from ..node import Node
 from ..operands.axes import spatial_entries
 from ..registry import translates
-from .nn import narrowed, widened
+from .nn import narrowed
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 import tensorflow as tf
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.matrices import widened
 from ...graph.graph import Graph, GraphNode
 from ..math.elementwise import UNARY
 from ..math.reductions import reduce
 from ..node import Node
 from ..registry import translates
 from ..translator import translate_node
-from .nn import narrowed, widened
+from .nn import narrowed
 
 _BASES = {
     "_FusedMatMul": "MatMul",

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
+from ....compiler.builder.lib.matrices import widened
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
@@ -16,12 +17,6 @@ from ..operands.value_ranges import check_indices
 from ..registry import every_input, translates
 
 _F32 = ElementType.F32
-
-
-def widened(b: ComputationBuilder, operand: Operand) -> Operand:
-    """Floats below f32 as f32; others as they are."""
-    type_ = b.get_shape(operand).element_type
-    return b.convert_element_type(operand, _F32) if type_.is_float and type_.bits < 32 else operand
 
 
 def narrowed(b: ComputationBuilder, operand: Operand, element_type: ElementType) -> Operand:

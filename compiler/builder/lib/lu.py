@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ...ir.element_types import ElementType
 from ..computation_builder import ComputationBuilder, Operand
-from .matrices import converted, diagonal, permuted
+from .matrices import converted, diagonal, permuted, widened
 
 
 def solved(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operand, Operand]:
@@ -19,9 +18,3 @@ def solved(b: ComputationBuilder, matrix: Operand, rhs: Operand) -> tuple[Operan
     x = b.triangular_solve(lu, permuted(b, rhs, permutation), True, True, True)
     x = b.triangular_solve(lu, x, True, False, False)
     return converted(b, x, kind), diagonal(b, lu)
-
-
-def widened(b: ComputationBuilder, x: Operand) -> Operand:
-    """Floats below f32 in f32."""
-    kind = b.get_shape(x).element_type
-    return converted(b, x, ElementType.F32) if kind.is_float and kind.bits < 32 else x

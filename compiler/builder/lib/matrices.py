@@ -113,6 +113,12 @@ def converted(b: ComputationBuilder, x: Operand, type_: ElementType) -> Operand:
     return b.convert_element_type(x, type_)
 
 
+def widened(b: ComputationBuilder, x: Operand) -> Operand:
+    """Floats below f32 as f32; others as they are."""
+    kind = b.get_shape(x).element_type
+    return converted(b, x, ElementType.F32) if kind.is_float and kind.bits < 32 else x
+
+
 def squares(b: ComputationBuilder, x: Operand) -> Operand:
     """|x|^2, real."""
     if not b.get_shape(x).element_type.is_complex:

@@ -22,7 +22,7 @@ from ...options import Options
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS, buffer_address, phase, phases, run_phase
 from .multi_rhs import PanelFunctions, Triangle
-from .scalar_type import Number, ScalarType
+from .scalar_type import Number, ScalarType, hypot
 from .triangular_solve import run_gemm
 
 _BLOCK = 32
@@ -118,8 +118,8 @@ class _Kernel:
                 self._factor_panel(f, own, own_pivots, panel, 0, self.steps)
             if rest:
                 right = own + self.steps * self.item
-                arguments = [own, self.columns, 1, right, self.columns, f.null, 0, self.steps, rest]
-                f.call(self._solve(), "void", arguments)
+                n, steps = self.columns, self.steps
+                f.call(self._solve(), "void", [own, n, 1, right, n, f.null, 0, steps, rest])
             f.call(self._permutation(), "void", [own_pivots, own_permutation, self.steps, self.rows])
         f.ret()
         return self.module.define("small_lu", f)
@@ -300,13 +300,8 @@ class _Kernel:
         """What pivots are chosen by."""
         if len(value) == 1:
             return abs(value[0])
-        re, im = abs(value[0]), abs(value[1])
-        if self.one_norm:
-            return re + im
-        is_steep = re < im
-        large, small = is_steep.choose(im, re), is_steep.choose(re, im)
-        ratio = small / large.equals(0).choose(large.number(1), large)
-        return large * ratio.fma(ratio, ratio.number(1)).sqrt()
+        re, im = value
+        return abs(re) + abs(im) if self.one_norm else hypot(re, im)
 
 
 def _pivot(f: Function, pivots: Ptr, step: Int) -> Int:

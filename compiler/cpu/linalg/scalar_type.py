@@ -70,3 +70,11 @@ class ScalarType:
         re = is_steep.choose(a[0].fma(ratio, a[1]), a[1].fma(ratio, a[0])) / scale
         im = is_steep.choose(a[1].fma(ratio, -a[0]), a[1] - a[0] * ratio) / scale
         return re, im
+
+
+def hypot(a: VectorValue, b: VectorValue) -> VectorValue:
+    """The root of a^2 + b^2, whose squares may overflow."""
+    is_steep = abs(a) < abs(b)
+    large, small = abs(is_steep.choose(b, a)), abs(is_steep.choose(a, b))
+    ratio = small / large.equals(0).choose(1, large)
+    return large * ratio.fma(ratio, ratio.number(1)).sqrt()

@@ -119,3 +119,91 @@ def test_cholesky_of_what_is_not_definite_is_not_finite() -> None:
     b, (matrix,) = builder(a)
     b.cholesky(matrix, True)
     assert np.isnan(run(b, [a])[0]).any()
+
+
+# -- LU decompositions, eigenvalues
+
+
+def general(rng: np.random.Generator, dims: Sequence[int], dtype: str) -> np.ndarray:
+    x = rng.standard_normal(dims)
+    return (x + 1j * rng.standard_normal(dims) if np.dtype(dtype).kind == "c" else x).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    "dims", [(1, 1), (3, 5, 5), (2, 64, 64), (65, 65), (2, 150, 90), (90, 150), (7, 300)]
+)
+def test_factors_are_the_matrix_with_exchanged_rows(dtype: str, dims: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(len(dims))
+    a = general(rng, dims, dtype)
+    b, (matrix,) = builder(a)
+    b.lu_decomposition(matrix)
+    lu, pivots, permutation = run(b, [a])
+    rank = min(dims[-2:])
+    lower = np.tril(lu, -1)[..., :rank] + np.eye(dims[-2], rank, dtype=dtype)
+    upper = np.triu(lu)[..., :rank, :]
+    exchanged = np.take_along_axis(a, permutation[..., None], -2)
+    np.testing.assert_allclose(lower @ upper, exchanged, atol=100 * dims[-1] * np.finfo(dtype).eps)
+    assert (abs(lower) <= 1 + 1e-5).all()
+    for index in np.ndindex(*dims[:-2]):
+        order = np.arange(dims[-2])
+        for k, row in enumerate(pivots[index]):
+            order[[k, row]] = order[[row, k]]
+        assert (order == permutation[index]).all()
+
+
+def test_a_row_with_nan_keeps_its_finite_factors() -> None:
+    """Of the row the columns before the NaN; and the rows that come before it."""
+    a = np.array([[4, 1, 2, 1], [2, 5, 1, 1], [1, np.nan, 3, 1], [1, 1, 1, 9]], "f")
+    b, (matrix,) = builder(a)
+    b.lu_decomposition(matrix)
+    lu = run(b, [a])[0]
+    assert np.isfinite(lu[:2]).all() and lu[2, 0] == 0.25 and np.isnan(lu[2, 1:]).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize("dims", [(1, 1), (5, 2, 2), (4, 3, 3), (3, 17, 17), (64, 64), (2, 101, 101)])
+def test_eigenvectors_are_unitary_and_belong_to_the_values(dtype: str, dims: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(len(dims))
+    a = general(rng, dims, dtype)
+    a = a + a.conj().swapaxes(-1, -2)
+    upper = np.triu(np.full(dims, np.nan), 1).astype(dtype)  # is not read
+    b, (matrix,) = builder(a)
+    both, alone = b.self_adjoint_eig(matrix), b.self_adjoint_eig(matrix, vectors=False)
+    b.tuple([b.get_tuple_element(both, 0), b.get_tuple_element(both, 1), b.get_tuple_element(alone, 0)])
+    values, vectors, alone_ = run(b, [np.where(np.isnan(upper), upper, a)])
+    wanted = np.linalg.eigvalsh(a.astype("c16" if a.dtype.kind == "c" else "f8"))
+    bound = 20 * dims[-1] * np.finfo(dtype).eps
+    for found in (values, alone_):
+        np.testing.assert_allclose(found, wanted, atol=bound * max(1, abs(wanted).max()))
+        assert (np.diff(found) >= 0).all()
+    adjoint = vectors.conj().swapaxes(-1, -2)
+    np.testing.assert_allclose(adjoint @ vectors, np.broadcast_to(np.eye(dims[-1]), dims), atol=bound)
+    np.testing.assert_allclose(a @ vectors, vectors * values[..., None, :], atol=bound * 4)
+
+
+def eigenvalues_of(a: np.ndarray) -> np.ndarray:
+    b, (matrix,) = builder(a)
+    b.self_adjoint_eig(matrix)
+    values, vectors = run(b, [a])
+    if np.isfinite(values).all():
+        np.testing.assert_allclose(vectors @ vectors.conj().T, np.eye(len(a)), atol=1e-4)
+    return values
+
+
+@pytest.mark.parametrize("scale", [1e-37, 1e-20, 1.0, 1e20, 1e37])
+def test_eigenvalues_of_any_size(scale: float) -> None:
+    a = np.array([[2, 1, 0], [1, 2, 1], [0, 1, 2]], "f") * np.float32(scale)
+    np.testing.assert_allclose(eigenvalues_of(a) / scale, [2 - 2**0.5, 2, 2 + 2**0.5], rtol=1e-5)
+
+
+def test_eigenvalues_of_special_matrices() -> None:
+    assert (eigenvalues_of(np.zeros((5, 5), "f")) == 0).all()
+    assert (eigenvalues_of(np.diag([3, -1, 2, 2]).astype("f")) == [-1, 2, 2, 3]).all()
+    np.testing.assert_allclose(eigenvalues_of(np.ones((40, 40), "f")), [0] * 39 + [40], atol=1e-4)
+    graded = np.diag(10.0 ** -np.arange(8)).astype("f") + np.float32(1e-30)
+    np.testing.assert_allclose(eigenvalues_of(graded), np.sort(np.diag(graded)), atol=1e-6)
+    for bad in (np.nan, np.inf):
+        a = np.eye(6, dtype="f")
+        a[4, 2] = bad
+        assert np.isnan(eigenvalues_of(a)).all()
