@@ -20,6 +20,7 @@ from ..node import Node
 from ..registry import translates
 
 _F32, _S32 = ElementType.F32, ElementType.S32
+_MAX_TAPS = 8  # of a pixel; a product of matrices takes less time than more of them
 
 
 def scale_of(node: Node, size: int, new_size: int) -> np.float32:
@@ -114,6 +115,40 @@ def bilinear(
     return x
 
 
+def resampled(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
+    """An axis of [batch, height, width, channels] multiplied by a matrix [new, old]: as weighted sums of a few pixels
+    each, where rows have few weights."""
+    b = node.b
+    pixels, shares = _taps(matrix)
+    if pixels.shape[1] > _MAX_TAPS:
+        return _times_matrix(b, x, axis, b.constant(matrix, b.get_shape(x).element_type))
+    # An axis after the other: fused, each pixel of the first were computed for each tap.
+    x = b.optimization_barrier(x)
+    total = None
+    for tap in range(pixels.shape[1]):
+        taken = gather_axis(node, x, b.constant(pixels[:, tap]), axis, 0)
+        share = b.broadcast_in_dim(
+            b.constant(shares[:, tap], b.get_shape(x).element_type), b.get_shape(taken).dims, [axis]
+        )
+        total = taken * share if total is None else total + taken * share
+    assert total is not None
+    return total
+
+
+def _times_matrix(b: ComputationBuilder, x: Operand, axis: int, matrix: Operand) -> Operand:
+    product = b.dot_general(x, matrix, ([axis], [1]), ([], []))
+    return b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
+
+
+def _taps(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The columns of the weights in each row of a matrix, and those weights: as many for each row, at least one."""
+    is_weight = matrix != 0
+    count = max(1, int(is_weight.sum(1).max(initial=0)))
+    first = np.argsort(~is_weight, axis=1, kind="stable")[:, :count]
+    shares = np.take_along_axis(matrix, first, 1)
+    return np.where(shares != 0, first, first[:, :1]), shares
+
+
 @translates("ResizeBilinearGrad")
 def resize_bilinear_grad(node: Node) -> Operand:
     """The transposed interpolation: a product with the matrix of weights along each axis."""
@@ -122,26 +157,33 @@ def resize_bilinear_grad(node: Node) -> Operand:
     centering = bool(node.attr("align_corners")), bool(node.attr("half_pixel_centers"))
     x = b.convert_element_type(node["grads"], compute_type)
     for axis, size, new_size in image_sizes(node, dims, node.shape("grads")[1:3]):
-        matrix = b.convert_element_type(_linear_matrix(b, size, new_size, *centering), compute_type)
-        product = b.dot_general(x, matrix, ([axis], [0]), ([], []))
-        x = b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
+        if is_symbolic([size, new_size]):
+            matrix = b.convert_element_type(_symbolic_matrix(b, size, new_size, *centering), compute_type)
+            x = _times_matrix(b, x, axis, matrix)
+        else:
+            x = resampled(node, x, axis, _linear_matrix(size, new_size, *centering))
     return b.convert_element_type(x, type_)
 
 
-def _linear_matrix(b: ComputationBuilder, size: int, new_size: int, corners: bool, centres: bool) -> Operand:
-    """The weight of every input pixel (column) in every output pixel (row) of an axis."""
-    if is_symbolic([size, new_size]):
-        low, high, weight = _linear_places(b, size, new_size, corners, centres)
-        dims = new_size, size
-        column = b.iota(Shape(_S32, dims), 1)
-        weight, low, high = (b.broadcast_in_dim(x, dims, [0]) for x in (weight, low, high))
-        one, none = b.full_like(weight, 1), b.full_like(weight, 0)
-        return b.select(b.eq(column, low), one - weight, none) + b.select(b.eq(column, high), weight, none)
+def _symbolic_matrix(
+    b: ComputationBuilder, size: int, new_size: int, corners: bool, centres: bool
+) -> Operand:
+    """The weight of every input pixel (row) in every output pixel (column) of an axis."""
+    low, high, weight = _linear_places(b, size, new_size, corners, centres)
+    dims = size, new_size
+    row = b.iota(Shape(_S32, dims), 0)
+    weight, low, high = (b.broadcast_in_dim(x, dims, [1]) for x in (weight, low, high))
+    one, none = b.full_like(weight, 1), b.full_like(weight, 0)
+    return b.select(b.eq(row, low), one - weight, none) + b.select(b.eq(row, high), weight, none)
+
+
+def _linear_matrix(size: int, new_size: int, corners: bool, centres: bool) -> np.ndarray:
+    """As `_symbolic_matrix`, as numbers."""
     lower, upper, upper_weight = _linear(size, new_size, corners, centres)
-    matrix = np.zeros((new_size, size), np.float32)
-    np.add.at(matrix, (np.arange(new_size), lower), 1 - upper_weight)
-    np.add.at(matrix, (np.arange(new_size), upper), upper_weight)
-    return b.constant(matrix)
+    matrix = np.zeros((size, new_size), np.float32)
+    np.add.at(matrix, (lower, np.arange(new_size)), 1 - upper_weight)
+    np.add.at(matrix, (upper, np.arange(new_size)), upper_weight)
+    return matrix
 
 
 def _nearest(node: Node, size: int, new_size: int) -> Operand:

@@ -12,49 +12,16 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ..array.gather import gather_axis, gather_points
+from ..array.gather import gather_points
 from ..array.scatter_gather import scatter_points
 from ..math.reductions import reduce
 from ..node import Node
 from ..operands.value_ranges import any_of, check_indices
 from ..registry import translates
-from .images import image_sizes, scale_of
+from .images import image_sizes, resampled, scale_of
 
-_MAX_TAPS = 8  # of a pixel; a product of matrices takes less time than more of them
 _F32, _F64, _S32 = ElementType.F32, ElementType.F64, ElementType.S32
 Weights = tuple[np.ndarray, np.ndarray]  # for every output pixel: input pixels, and the weight of each
-
-
-def _resampled(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
-    """An axis of [batch, height, width, channels] multiplied by a matrix [new, old]: as weighted sums of a few pixels
-    each, where rows have few weights."""
-    b = node.b
-    pixels, shares = _taps(matrix)
-    if pixels.shape[1] > _MAX_TAPS:
-        weights = b.constant(matrix, b.get_shape(x).element_type)
-        product = b.dot_general(x, weights, ([axis], [1]), ([], []))
-        return b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
-    x = b.optimization_barrier(
-        x
-    )  # an axis after the other: fused, each pixel of the first were computed for each tap
-    total = None
-    for tap in range(pixels.shape[1]):
-        taken = gather_axis(node, x, b.constant(pixels[:, tap]), axis, 0)
-        share = b.broadcast_in_dim(
-            b.constant(shares[:, tap], b.get_shape(x).element_type), b.get_shape(taken).dims, [axis]
-        )
-        total = taken * share if total is None else total + taken * share
-    assert total is not None
-    return total
-
-
-def _taps(matrix: np.ndarray) -> Weights:
-    """The columns of the weights in each row of a matrix, and those weights: as many for each row, at least one."""
-    is_weight = matrix != 0
-    count = max(1, int(is_weight.sum(1).max(initial=0)))
-    first = np.argsort(~is_weight, axis=1, kind="stable")[:, :count]
-    shares = np.take_along_axis(matrix, first, 1)
-    return np.where(shares != 0, first, first[:, :1]), shares
 
 
 def _matrix(weights: Weights, size: int) -> np.ndarray:
@@ -104,7 +71,7 @@ def _normalized(shares: np.ndarray) -> np.ndarray:
 def resize_bicubic(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = _resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size))
+        x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size))
     return x
 
 
@@ -113,7 +80,7 @@ def resize_bicubic_grad(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("original_image")
     x = b.convert_element_type(node["grads"], type_)
     for axis, size, new_size in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
-        x = _resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size).T)
+        x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size).T)
     return x
 
 
@@ -148,7 +115,7 @@ def resize_area(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     _all_finite(node, x)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = _resampled(node, x, axis, _area(node, size, new_size))
+        x = resampled(node, x, axis, _area(node, size, new_size))
     return x
 
 
@@ -220,7 +187,7 @@ def scale_and_translate(node: Node) -> Operand:
     _all_finite(node, x)
     scale, translation = _scale_and_translation(node)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = _resampled(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]))
+        x = resampled(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]))
     return x
 
 
@@ -229,7 +196,7 @@ def scale_and_translate_grad(node: Node) -> Operand:
     x, (scale, translation) = node["grads"], _scale_and_translation(node)
     _all_finite(node, x)
     for axis, size, new_size in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
-        x = _resampled(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]).T)
+        x = resampled(node, x, axis, _spans(node, size, new_size, scale[axis - 1], translation[axis - 1]).T)
     return x
 
 
