@@ -65,9 +65,15 @@ _COMMON = ("loops.emit", "output_fusion", "convolution.emit", "kernels.scatter")
 
 
 def emit_kernel(
-    text: ModuleText, target: Target, instruction: Instruction, options: Options, b_packed: bool = False
+    text: ModuleText,
+    target: Target,
+    instruction: Instruction,
+    options: Options,
+    b_packed: bool = False,
+    is_partial: bool = False,
 ) -> KernelInfo:
-    """Writes the kernel of an instruction. With `b_packed` the right operand of its contraction is packed.
+    """Writes the kernel of an instruction. With `b_packed` the right operand of its contraction is packed; with
+    `is_partial` perhaps not all tasks will run, and those of a contraction are small.
 
     Raises: UnsupportedError  there is no CPU code for the op, or not for these types.
     """
@@ -76,7 +82,7 @@ def emit_kernel(
         return emitter(text, target, instruction, options)
     computation = computation_of(instruction)
     if any(i.op.is_contraction for i in computation.instructions):
-        info: KernelInfo = _loaded(_CONTRACTION)(text, target, computation, options, b_packed)
+        info: KernelInfo = _loaded(_CONTRACTION)(text, target, computation, options, b_packed, is_partial)
     else:
         info = _loaded(_ELEMENTS)(text, target, computation, options)
     return info

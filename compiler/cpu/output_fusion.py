@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from ..ir.element_types import ElementType, accumulator_of
 from ..ir.module import Computation, Instruction, make
 from ..ir.shape import Shape
-from ..ops import Convert, Dot, Parameter
+from ..ops import Convert, Dot, Parameter, Reshape, Tuple
 from ..options import Options
 from .codegen.kernel_info import KernelInfo
 from .codegen.parallel_for import KERNEL_PARAMETERS
@@ -35,10 +35,15 @@ def contraction_of(computation: Computation) -> Instruction | None:
 
 
 def emit_output_fusion(
-    module: ModuleText, target: Target, computation: Computation, options: Options, b_packed: bool = False
+    module: ModuleText,
+    target: Target,
+    computation: Computation,
+    options: Options,
+    b_packed: bool = False,
+    is_partial: bool = False,
 ) -> KernelInfo:
     """Writes the kernel of a computation that holds one contraction of its parameters. With `b_packed` the
-    right operand of that is packed (schedule/prepacking.py).
+    right operand of that is packed (schedule/prepacking.py); with `is_partial` the tasks of a dot have few rows.
 
     Raises: UnsupportedError  element types without a kernel, or axes that do not collapse to rows and columns.
     """
@@ -65,10 +70,25 @@ def emit_output_fusion(
         symbol = emit_epilogue(module, target, epilogue, output_view(contraction), *buffers.of_epilogue())
     if isinstance(contraction.op, Dot):
         problem = gemm_problem(contraction, raw.element_type)
-        inner = emit_gemm(module, target, problem, symbol, b_packed, keeps_result=keeps_result)
+        inner = emit_gemm(
+            module, target, problem, symbol, b_packed, keeps_result=keeps_result, is_partial=is_partial
+        )
     else:
         inner = emit_convolution(module, target, contraction, raw, symbol, b_packed, keeps_result)
+    if not _keeps_order(computation, contraction):
+        inner = dataclasses.replace(inner, in_order=None)
     return _wrapper(module, target, contraction.opcode, inner, buffers)
+
+
+def _keeps_order(computation: Computation, contraction: Instruction) -> bool:
+    """Whether all that follows the contraction is computed element by element, in the order of its elements."""
+    changed: set[Instruction] = {contraction}
+    for instruction in computation.instructions:
+        if not changed.isdisjoint(instruction.operands):
+            if not (instruction.op.is_elementwise or isinstance(instruction.op, Reshape | Tuple)):
+                return False
+            changed.add(instruction)
+    return True
 
 
 def raw_type(contraction: Instruction) -> ElementType:
@@ -166,4 +186,5 @@ def _wrapper(
         inner_scratch + raw_scratch,
         inner.flops,
         buffers.raw.bytes + sum(s.bytes for s in buffers.outputs),
+        in_order=inner.in_order,
     )

@@ -17,6 +17,8 @@ class KernelInfo:
     the kernel updates it in place; that operand has no buffer of its own in the list.
     `may_alias` pairs (output, operand): the two may share one buffer, because no task reads element i of the operand
     after element i of the output is written.
+    `in_order`: (elements, tasks) where that many tasks after the other compute as many elements of each output, in the
+    order of memory; None where the order is another.
     `has_window`: a contraction keeps its result in its scratch, a block at a time, for its epilogue alone.
     Units: tasks is the extent of the parallel dimension, grain the smallest range of tasks worth a thread;
     scratch_bytes is per thread, shared_bytes is not; flops and bytes describe one launch, for reports.
@@ -34,3 +36,4 @@ class KernelInfo:
     must_alias: tuple[tuple[int, int], ...] = ()
     may_alias: frozenset[tuple[int, int]] = frozenset()
     has_window: bool = False
+    in_order: tuple[int, int] | None = None

@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from ....runtime.devices.host_callbacks import NO_HOST
-from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, Int, ModuleText, Ptr, Value, VectorValue
+from ....runtime.llvm.ir_builder import (
+    DRIVER_ATTRIBUTES,
+    Function,
+    Index,
+    Int,
+    ModuleText,
+    Ptr,
+    Value,
+    VectorValue,
+)
 from ....runtime.llvm.types import parameters
 from ....runtime.run_context import OFFSETS, RECORD_START
 from ....runtime.sizes import Size, ceiling, larger
@@ -206,7 +215,14 @@ class _Writer:
         number, self.kernels = self.kernels, self.kernels + 1
         if (layer := self.layers.get(thunk.instruction)) is not None:
             f.do(f"{LAYER_MARK}{layer}")
-        tasks = info.tasks
+        tasks: Index = info.tasks
+        if thunk.live is not None and info.in_order is not None:
+            elements, group = info.in_order
+            count = f.i64(0)
+            for buffer in thunk.live.counts:
+                count = count.maximum(Int.of(f, self.address(buffer).load("i32").cast("sext", "i64")))
+            needed = (count * thunk.live.elements + (elements - 1)) // elements * group
+            tasks = needed.minimum(info.tasks)
         run_tasks(f, info.symbol, buffers, tasks, larger(1, info.grain) if info.parallel else tasks)
         self.record(number)
 

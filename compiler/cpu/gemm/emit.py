@@ -34,6 +34,8 @@ from .packing import use_panels, use_rows
 from .tasks import PARALLEL_US, TASK_US, microseconds_of, parts, symbolic_grain
 from .unrolled import emit_unrolled
 
+_ROWS_OF_PARTIAL = 256  # of a task, where a product may be needed in part: B is packed for each of them
+
 __all__ = ["KernelInfo", "PackedLayout", "emit_gemm", "pack_b_reference", "packed_b_layout"]
 
 
@@ -45,9 +47,11 @@ def emit_gemm(
     b_packed: bool = False,
     buffers: tuple[int, int, int, int] = (0, 1, 2, 3),
     keeps_result: bool = True,
+    is_partial: bool = False,
 ) -> KernelInfo:
     """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers. A C that
     is not kept, because the epilogue alone reads it, may be in a window of the scratch (codegen/result_window.py).
+    With `is_partial` perhaps the first rows alone are needed: tasks have few rows.
 
     `epilogue` names a function of the module, `void (ptr context, ptr buffers, i64 batch, i64 row_low,
     i64 row_high, i64 col_low, i64 col_high)`, called once for every finished block of C. With `b_packed` the
@@ -56,7 +60,8 @@ def emit_gemm(
 
     Raises: UnsupportedError  element types that no kernel computes.
     """
-    if not b_packed and _is_computed_transposed(problem):
+    is_transposed = not b_packed and _is_computed_transposed(problem)
+    if is_transposed:
         problem = problem.transposed()
         buffers = (buffers[1], buffers[0], *buffers[2:])
         epilogue = epilogue and _transposed_epilogue(module, epilogue)
@@ -69,7 +74,10 @@ def emit_gemm(
     is_by_rows = sums_across(target, problem.quads)
     has_whole_rows = problem.c_strides[-1] == 1 and row_bytes >= problem.n * problem.result_type.item_bytes
     has_window = (b_packed or is_by_rows and has_whole_rows) and not (keeps_result or problem.is_symbolic)
-    blocking = plan_gemm(problem, target, b_packed, window_rows(target, row_bytes) if has_window else 0)
+    most_rows = window_rows(target, row_bytes) if has_window else 0
+    if is_partial and not is_transposed:
+        most_rows = min(most_rows or _ROWS_OF_PARTIAL, _ROWS_OF_PARTIAL)
+    blocking = plan_gemm(problem, target, b_packed, most_rows)
     if is_by_rows and blocking.compute is not None:
         function = write_byte_rows(module, target, problem, blocking.parameters, blocking.task_rows)
         blocking = dataclasses.replace(blocking, function=function)
@@ -81,8 +89,21 @@ def emit_gemm(
     kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes)
     info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
     return dataclasses.replace(
-        info, scratch_bytes=info.scratch_bytes + window_bytes, has_window=window_bytes > 0
+        info,
+        scratch_bytes=info.scratch_bytes + window_bytes,
+        has_window=window_bytes > 0,
+        in_order=None if is_transposed else _elements_of_tasks(problem, blocking, tasks),
     )
+
+
+def _elements_of_tasks(problem: GemmProblem, blocking: Blocking, tasks: _Tasks) -> tuple[int, int] | None:
+    """As `KernelInfo.in_order`: the blocks of columns of a block of rows, or all blocks of a batch's matrix."""
+    sizes = (*problem.batch, problem.m, problem.n)
+    if problem.c_strides != tuple(math.prod(sizes[k + 1 :]) for k in range(len(sizes))):
+        return None
+    if not problem.batch:
+        return blocking.task_rows * problem.n, tasks.cols
+    return problem.m * problem.n, tasks.rows * tasks.cols
 
 
 def _is_computed_transposed(problem: GemmProblem) -> bool:

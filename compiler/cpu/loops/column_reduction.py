@@ -72,6 +72,7 @@ class ColumnReduction(FusionKernel):
     def __init__(self, kernel: FusionKernel) -> None:
         super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
         self.set_loops(kernel.loops)
+        self.is_in_order = False
         order = {i: k for k, i in enumerate(self.computation.instructions)}
         self.reductions = dict(sorted(self.accesses.reductions, key=lambda r: order[r[0]]))
         self.places: dict[Instruction, list[int]] = {}

@@ -87,6 +87,7 @@ class FusionKernel:
         self.scratch_bytes = 0
         self.scratch = Ptr("ptr", "null")  # the thread's own
         self.nontemporal = False  # whether stores are non-temporal
+        self.is_in_order = True  # whether loops, as tasks, run over the outputs as they lie in memory
 
     # -- decisions
     def emit(self) -> KernelInfo:
@@ -111,7 +112,15 @@ class FusionKernel:
             elements * max(1, self.accesses.cost),
             total,
             may_alias=self.may_alias(),
+            in_order=self._elements_of_tasks() if parallel and self.is_in_order else None,
         )
+
+    def _elements_of_tasks(self) -> tuple[int, int]:
+        """As `KernelInfo.in_order`."""
+        counts = self.loops.trip_counts
+        if self.block and self.task_loops:
+            return counts[-1], self.inner_tasks
+        return self.block or math.prod(counts[self.task_loops :]), 1
 
     def _grain(self, nanoseconds: float) -> int:
         """Tasks that are worth a thread; where sizes are known at run time only, it follows the bytes of the arrays."""
@@ -145,6 +154,7 @@ class FusionKernel:
         order = [*sorted(outer, key=lambda k: is_split[k]), *range(len(outer), count)]
         self.split_loops = sum(is_split[k] for k in outer)
         if order != list(range(count)):
+            self.is_in_order = False
             place = {loop: k for k, loop in enumerate(order)}
             delinearized = tuple(
                 tuple((place[d[0]], *d[1:]) for d in axis) for axis in self.loops.delinearized

@@ -22,7 +22,7 @@ class Scan(FusionKernel):
 
     def __init__(self, kernel: FusionKernel, axis: int, backwards: bool) -> None:
         super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
-        self.axis, self.backwards = axis, backwards
+        self.axis, self.backwards, self.is_in_order = axis, backwards, False
         self.reducer = Reducer.of(self.roots[0])
         self.operand = self.roots[0].operands[0]
         dims = self.dims

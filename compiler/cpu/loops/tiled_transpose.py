@@ -41,6 +41,7 @@ class TiledTranspose(FusionKernel):
         super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
         self.lanes = min(kernel.lanes, 8)
         self.set_loops(kernel.loops)
+        self.is_in_order = False
         self.across = across
         item = max(x.source.shape.element_type.item_bytes for x in self.accesses.loads)
         rows = max(self.lanes, min(_LINE_BYTES // item, _MAX_ROWS))

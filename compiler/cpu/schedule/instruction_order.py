@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
+from ...analysis.live_rows import Sizes
 from ...ir.module import Computation, Instruction
 from ...ops import Constant, Parameter
 from ...progress import ordered
@@ -34,21 +36,24 @@ def order_instructions(
     aliasing: Aliasing,
     replacements: Iterable[tuple[LogicalBuffer, LogicalBuffer]] = (),
     after_checks: Iterable[tuple[Instruction, Instruction]] = (),
+    live: Mapping[Instruction, Sizes] = MappingProxyType({}),
 ) -> InstructionOrder:
     """The order of a computation's instructions.
 
     `replacements` pairs a new value with a value of a parameter whose buffer the new one prefers, as in a loop's body.
-    `after_checks` pairs an instruction with one to run before it, which matters more.
+    `after_checks` pairs an instruction with one to run before it, which matters more. `live` gives the sizes, if any,
+    up to which an instruction's value is needed; they are read by the instruction, where they can be known before.
     """
     computation = aliasing.computation
     edges = [*_effect_edges(computation), *after_checks]
+    edges += [(instruction, size) for instruction, sizes in live.items() for size in sizes]
     edges += _overwrite_edges(aliasing, replacements)
     after = _acyclic_subset(computation, edges)
     instructions = computation.instructions
     if after:
         sequence = ordered(instructions, lambda i: (*i.operands, *after.get(i, ())), "schedule")
         instructions = tuple(sequence)
-    return InstructionOrder(instructions, _last_reads(instructions, aliasing))
+    return InstructionOrder(instructions, _last_reads(instructions, aliasing, live))
 
 
 def _effect_edges(computation: Computation) -> Iterable[tuple[Instruction, Instruction]]:
@@ -108,13 +113,17 @@ def _acyclic_subset(
     return after
 
 
-def _last_reads(instructions: Iterable[Instruction], aliasing: Aliasing) -> dict[LogicalBuffer, int]:
+def _last_reads(
+    instructions: Iterable[Instruction], aliasing: Aliasing, live: Mapping[Instruction, Sizes]
+) -> dict[LogicalBuffer, int]:
     last: dict[LogicalBuffer, int] = {}
     count = 0
     for position, instruction in enumerate(instructions):
         count = position + 1
         for buffer in aliasing.reads(instruction):
             last[buffer] = position
+        for size in live.get(instruction, ()):
+            last[aliasing.buffers[size][0]] = position
     for buffer in aliasing.root:
         last[buffer] = count
     return last

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import Size, are_equal
 from ... import budget
+from ...analysis.live_rows import Sizes, live_rows
 from ...errors import UnsupportedError
 from ...ir.module import Computation, Instruction, Module
 from ...ir.shape import Shape
@@ -45,6 +48,7 @@ from .thunks import (
     ConditionalThunk,
     HostCallbackThunk,
     KernelThunk,
+    LiveRows,
     ParallelThunk,
     Thunk,
     ThunkProgram,
@@ -119,7 +123,7 @@ def lower_module(
         else None
         for k, (shape, number) in enumerate(_numbered_arrays(roots))
     ]
-    sequence = lower_computation(context, entry, arguments, results)
+    sequence = lower_computation(context, entry, arguments, results, live_rows(module))
     return ThunkProgram(
         sequence,
         tuple(s for s in parameters if s.is_array),
@@ -132,18 +136,22 @@ def lower_module(
 
 
 def lower_computation(
-    context: Context, computation: Computation, arguments: Sequence[Buffer], results: Results
+    context: Context,
+    computation: Computation,
+    arguments: Sequence[Buffer],
+    results: Results,
+    live: Mapping[Instruction, Sizes] = MappingProxyType({}),
 ) -> ThunkSequence:
-    """Thunks that compute the root's leaves into `results` from `arguments`."""
+    """Thunks that compute the root's leaves into `results` from `arguments`. `live`: see `live_rows`."""
     aliasing = alias_analysis(computation)
     assigned = live_at_entry(aliasing, arguments)
     live_values = by_allocation(assigned)
     order = order_instructions(
-        aliasing, replacements(aliasing, results, live_values), after_checks(aliasing, results)
+        aliasing, replacements(aliasing, results, live_values), after_checks(aliasing, results), live
     )
     preferred = preferred_buffers(aliasing, order, results)
     values = ValueBuffers(aliasing, order, preferred, context.temporary, assigned, live_values)
-    scope = Scope(context, values, computation.users)
+    scope = Scope(context, values, computation.users, live)
     thunks: list[Thunk] = []
     for position, instruction in enumerate(order.instructions):
         if not (instruction.op.forwards_operands or isinstance(instruction.op, _NO_THUNK)):
@@ -178,7 +186,7 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
     """Copies of operands that are updated in place and still needed, then the kernel."""
     context, values = scope.context, scope.values
     packed = packed_operand(scope, instruction)
-    kernel = context.kernels.info(instruction, context.target, packed is not None)
+    kernel = context.kernels.info(instruction, context.target, packed is not None, instruction in scope.live)
     operands = scope.operands(instruction)
     updated = dict(kernel.must_alias)
     thunks: list[Thunk] = []
@@ -202,8 +210,19 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
         *map(context.constants.buffer, kernel.tables),
     )
     if kernel.tasks:
-        thunks.append(KernelThunk(kernel, buffers, instruction))
+        thunks.append(KernelThunk(kernel, buffers, instruction, _live_rows(scope, kernel, instruction)))
     return thunks
+
+
+def _live_rows(scope: Scope, kernel: KernelInfo, instruction: Instruction) -> LiveRows | None:
+    """The rows that are needed, where their number is known by now and tasks compute rows in order."""
+    sizes = scope.live.get(instruction)
+    shapes = [s for s in instruction.shape.leaves() if s.is_array]
+    if sizes is None or kernel.in_order is None or any(s.dims != shapes[0].dims for s in shapes):
+        return None
+    counts = [scope.values.assigned.get(scope.values.aliasing.buffers[size][0]) for size in sizes]
+    known = tuple(buffer for buffer in counts if buffer is not None)
+    return LiveRows(known, math.prod(shapes[0].dims[1:])) if len(known) == len(counts) else None
 
 
 def _reusable_operands(

@@ -58,8 +58,9 @@ def _lines(thunks: Iterable[Thunk], indent: str) -> Iterator[str]:
         match thunk:
             case KernelThunk():
                 info = thunk.kernel
+                rows = f"rows up to {' '.join(map(str, thunk.live.counts))} of " if thunk.live else ""
                 yield (
-                    f"{indent}kernel {info.symbol} of {thunk.instruction.name}: {info.tasks} tasks, "
+                    f"{indent}kernel {info.symbol} of {thunk.instruction.name}: {rows}{info.tasks} tasks, "
                     f"grain {info.grain}, {'parallel' if info.parallel else 'serial'}, {info.flops:,} flops, "
                     f"{info.bytes:,} bytes"
                 )

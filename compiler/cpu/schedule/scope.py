@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from ....runtime.code.artifact import HostCallback, Packed
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
+from ...analysis.live_rows import Sizes
 from ...ir.module import Instruction
 from ...ops import Fusion
 from ...options import Options
@@ -68,23 +69,26 @@ class Kernels:
     def __init__(self, text: ModuleText, options: Options, on_kernel: Callable[[str], None]) -> None:
         self.text, self.options, self._on_kernel = text, options, on_kernel
         self._by_computation: dict[Hashable, KernelInfo] = {}
-        self._infos: dict[tuple[Instruction, bool, int], KernelInfo] = {}
+        self._infos: dict[tuple[Instruction, bool, bool, int], KernelInfo] = {}
 
-    def info(self, instruction: Instruction, target: Target, b_packed: bool) -> KernelInfo:
-        """The kernel of an instruction; with `b_packed` the right operand of its dot is packed."""
-        key = instruction, b_packed, target.threads
+    def info(
+        self, instruction: Instruction, target: Target, b_packed: bool, is_partial: bool = False
+    ) -> KernelInfo:
+        """The kernel of an instruction; with `b_packed` the right operand of its dot is packed, with `is_partial`
+        perhaps not all tasks will run."""
+        key = instruction, b_packed, is_partial, target.threads
         if key not in self._infos:
-            self._infos[key] = self.written(self._info(instruction, target, b_packed))
+            self._infos[key] = self.written(self._info(instruction, target, b_packed, is_partial))
         return self._infos[key]
 
-    def _info(self, instruction: Instruction, target: Target, b_packed: bool) -> KernelInfo:
+    def _info(self, instruction: Instruction, target: Target, b_packed: bool, is_partial: bool) -> KernelInfo:
         """One kernel for all instructions that compute the same."""
         computation = kernel_key(instruction)
-        key = computation, b_packed, target.threads
+        key = computation, b_packed, is_partial, target.threads
         info = None if computation is None else self._by_computation.get(key)
         if info is None:
             info = self._by_computation[key] = emit_kernel(
-                self.text, target, instruction, self.options, b_packed
+                self.text, target, instruction, self.options, b_packed, is_partial
             )
         return info
 
@@ -119,6 +123,7 @@ class Scope:
     context: Context
     values: ValueBuffers
     users: Mapping[Instruction, Sequence[Instruction]]
+    live: Mapping[Instruction, Sizes]
     position: int = 0
 
     def outputs(self, instruction: Instruction, reusable: Sequence[LogicalBuffer] = ()) -> list[Buffer]:

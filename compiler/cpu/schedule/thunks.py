@@ -18,12 +18,22 @@ from .buffer import Buffer, Constants
 
 
 @dataclasses.dataclass(frozen=True)
+class LiveRows:
+    """Of a kernel's outputs, the rows that are read: as many as the largest of the s32 in `counts` says, of `elements`
+    each."""
+
+    counts: tuple[Buffer, ...]
+    elements: int
+
+
+@dataclasses.dataclass(frozen=True)
 class KernelThunk:
-    """Runs a kernel on buffers."""
+    """Runs a kernel on buffers; where not all rows of its outputs are read, the first of its tasks."""
 
     kernel: KernelInfo
     buffers: tuple[Buffer, ...]
     instruction: Instruction
+    live: LiveRows | None = None
 
 
 @dataclasses.dataclass(frozen=True)
