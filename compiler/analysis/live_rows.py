@@ -97,7 +97,7 @@ def _add_operands(
         reads.add(operands[0], rows, op.index)
         return
     if isinstance(op, Fusion):
-        parts = reads.of_parts(reader) if reader.shape.is_tuple else [rows]
+        parts = reads.of_parts(reader) if isinstance(op.computation.root.op, Tuple) else [rows]
         for operand, read in zip(operands, _parameter_rows(op.computation, operands, parts)):
             reads.add(operand, read)
         return

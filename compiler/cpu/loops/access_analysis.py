@@ -223,6 +223,13 @@ class Loops:
             index.append(total)
         return tuple(index)
 
+    def number(self, variables: Sequence[Affine]) -> Affine:
+        """How many steps of the innermost loop come before the variables' one."""
+        total = Affine.number(0)
+        for variable, count in zip(variables, self.trip_counts, strict=True):
+            total = total * count + variable
+        return total
+
     def with_rows_joined(self, rows: int) -> Loops:
         """The loops, of which the last one takes that many of its runs, which divide the one around it, as one."""
         *outer, around, row = self.trip_counts

@@ -168,7 +168,7 @@ class FusionKernel:
         loops, accesses = self.loops, self.accesses
         row = loops.trip_counts[-1] if len(loops.trip_counts) > 1 else 0
         least = 0 if is_symbolic([row]) else rows_to_join(row, self.lanes)
-        if not least or accesses.conditions or accesses.reads_indices:
+        if not least or accesses.conditions or accesses.reads_indices or not self._is_dense():
             return
         if not (self._reduces_little() if accesses.reductions else self.vectorised):
             return
@@ -182,6 +182,13 @@ class FusionKernel:
                 self.joined_vectors = rows * row // self.lanes
                 return
         self.set_loops(loops)
+
+    def _is_dense(self) -> bool:
+        """Whether the loops, one after the other, run over the outputs as they lie in memory."""
+        rows = tuple(math.prod(self.dims[k + 1 :]) for k in range(len(self.dims)))
+        return self.is_in_order and all(
+            (o.shape.dims, o.shape.strides) == (self.dims, rows) for o in self.outputs
+        )
 
     def _is_near(self, address: Affine) -> bool:
         """Whether what the innermost loop reads at an address lies within twice as many elements as it has."""
@@ -555,24 +562,28 @@ class FusionKernel:
 
     def store(self, variables: list[Affine], lanes: int, offsets: Sequence[int]) -> None:
         """Evaluates all outputs at the variables (the last one moved by each offset), then stores them."""
-        indices = []
-        for offset in offsets:
-            moved = [*variables[:-1], variables[-1] + Affine.number(offset)] if variables else []
-            indices.append(self.loops.index(moved, self.nest.division))
+        places = [
+            [*variables[:-1], variables[-1] + Affine.number(offset)] if variables else []
+            for offset in offsets
+        ]
+        indices = [self.loops.index(place, self.nest.division) for place in places]
         if len(indices) > 1:
             self._reduce_ahead(indices)
-        stores: list[tuple[Output, Index, Item]] = []
-        for index in indices:
+        stores: list[tuple[Output, Affine, Item]] = []
+        for place, index in zip(places, indices):
             for output in self.outputs:
-                stores.append((output, index, self._value(output, index)))
-        for output, index, item in stores:
-            self.put(output, index, item, lanes)
+                # Of rows that are joined the index is no sum of the variables any more.
+                joined = self.loops.joined_rows > 1
+                address = self.loops.number(place) if joined else linear_address(index, output.shape.strides)
+                stores.append((output, address, self._value(output, index)))
+        for output, address, item in stores:
+            self.put(output, address, item, lanes)
 
-    def put(self, output: Output, index: Index, item: Item, lanes: int) -> None:
-        """Stores an element (or lanes of them) of an output, in the innermost loop."""
+    def put(self, output: Output, address: Affine, item: Item, lanes: int) -> None:
+        """Stores an element (or lanes of them) of an output from the element `address` on, in the innermost loop."""
         t = output.shape.element_type
         widened = self.elements.widen(item, lanes)
-        address = linear_address(index, output.shape.strides) * (2 if t.is_complex else 1)
+        address = address * (2 if t.is_complex else 1)
         pointer, _ = self.nest.pointer(output.pointer, memory_type(t), address)
         size, register = lanes * t.item_bytes, self.target.vector_bytes
         is_nontemporal = (

@@ -8,7 +8,7 @@ import math
 from ....runtime.llvm.ir_builder import Value
 from ....runtime.sizes import estimate, is_symbolic, larger
 from .access_analysis import AccessAnalysis, Loops
-from .affine import Affine, Symbol
+from .affine import Affine, Symbol, linear_address
 from .element_emitter import Item
 from .indexing import Index
 from .loop_fusion import FusionKernel
@@ -95,7 +95,9 @@ class Scan(FusionKernel):
             new = reducer.widened(elements, [elements.value(self.operand, index)])
             (total,) = reducer.combine(elements, [Item(previous, self.nest.depth)], new)
             total = elements.widen(total, lanes)
-            self.put(self.outputs[0], index, reducer.narrowed(elements, [total])[0], lanes)
+            output = self.outputs[0]
+            address = linear_address(index, output.shape.strides)
+            self.put(output, address, reducer.narrowed(elements, [total])[0], lanes)
             return list(_parts(total))
 
         self.nest.loop(self.nest.depth, 0, count, 1, step, body, list(_parts(start)))

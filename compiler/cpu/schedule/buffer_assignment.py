@@ -175,6 +175,7 @@ class _LiveRanges:
             case _:
                 if isinstance(thunk, KernelThunk):
                     self.kernels.append(self._position)
+                    self._use(thunk.live.counts if thunk.live else ())
                 self._use(thunk.buffers)
         self._position += 1
 

@@ -90,6 +90,25 @@ ENTRY e {
     assert found == {"x": {"n", "k"}, "t": {"n", "k"}, "u": {"n"}, "v": {"k"}}
 
 
+def test_fusion_of_one_instruction_with_several_results() -> None:
+    module = parse_hlo("""HloModule m
+argmax {
+  p = f32[] parameter(0)  i = s32[] parameter(1)  q = f32[] parameter(2)  j = s32[] parameter(3)
+  c = pred[] compare(p, q), direction=GT  v = f32[] select(c, p, q)  n = s32[] select(c, i, j)
+  ROOT t = (f32[], s32[]) tuple(v, n)
+}
+fused {
+  x = f32[40,8] parameter(0)  i = s32[40,8] iota(), iota_dimension=1
+  least = f32[] constant(-inf)  none = s32[] constant(0)
+  ROOT r = (f32[40], s32[40]) reduce(x, i, least, none), dimensions={1}, to_apply=argmax
+}
+ENTRY e {
+  x = f32[40,8] parameter(0)  n = s32[] parameter(1)
+  ROOT f = (f32[40], s32[40]) fusion(x), kind=kInput, calls=fused
+}""")
+    assert live_rows(module) == {}
+
+
 @pytest.mark.parametrize("count", [0, 1, 5, 255, 256, 257, 3000, 5999, 6000])
 @pytest.mark.parametrize("name", ["elementwise", "dot", "masked"])
 def test_first_rows_are_computed_and_others_are_not(name: str, count: int) -> None:

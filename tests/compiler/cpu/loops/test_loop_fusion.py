@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -502,3 +503,21 @@ def test_sums_beside_the_rows_they_are_of(type_: str, rows: int, columns: int, a
         values = (np.arange(rows * columns) % 5 - 2).reshape(rows, columns).astype(x.shape.element_type.dtype)
         found = LocalClient("cpu").compile(Module("m", computation)).execute([values])[0]
         np.testing.assert_array_equal(found, evaluate(computation, [values]))
+
+
+@pytest.mark.parametrize("dims", [(1, 2, 2, 2, 3, 2, 2), (8, 5, 3), (2, 4, 6, 2), (16, 2, 3, 3)])
+@pytest.mark.parametrize("type_", ["f32", "s32", "bf16"])
+def test_numbers_of_short_rows_of_many_axes(type_: str, dims: tuple[int, ...]) -> None:
+    """Rows are not joined where the axes around them are one loop, whose parts are not in order."""
+    for axis in range(len(dims)):
+        numbers = make(Iota(array(type_, *dims), axis))
+        computation = Computation("main", numbers, [])
+        found = LocalClient("cpu").compile(Module("m", computation)).execute([])[0]
+        np.testing.assert_array_equal(found, evaluate(computation, []))
+
+
+@pytest.mark.parametrize("dims", [(2, 1, 2, 3, 1, 1, 2), (1, 2, 2, 2, 3, 2, 2), (4, 2, 6, 2), (5, 4, 3, 3)])
+def test_short_rows_of_many_axes_in_another_order(dims: tuple[int, ...]) -> None:
+    x = parameter(0, "bf16", *dims)
+    for axes in itertools.combinations(range(len(dims)), 2):
+        check(op("negate", make(Reverse(axes), x)), [x])
