@@ -22,7 +22,7 @@ from ...options import Options
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS, buffer_address, phase, phases, run_phase
 from .multi_rhs import PanelFunctions, Triangle
-from .scalar_type import Number, ScalarType, hypot
+from .scalar_type import Number, ScalarType, along, exchange, hypot
 from .triangular_solve import run_gemm
 
 _BLOCK = 32
@@ -211,20 +211,10 @@ class _Kernel:
         with f.loop(0, steps) as step:
             pivot = _pivot(f, pivots, step.index)
             with f.if_(pivot.differs(step.index)):
-                self._exchange_rows(
-                    f, scalar, scalar.at(x, step.index * x_row), scalar.at(x, pivot * x_row), columns
-                )
+                here, there = scalar.at(x, step.index * x_row), scalar.at(x, pivot * x_row)
+                exchange(scalar, here, there, columns, self.panels.lanes)
         f.ret()
         return self.module.add(name, f.text())
-
-    def _exchange_rows(self, f: Function, scalar: ScalarType, one: Ptr, other: Ptr, columns: Int) -> None:
-        def exchange(column: Int, lanes: int) -> None:
-            here, there = scalar.at(one, column), scalar.at(other, column)
-            values = scalar.load(here, lanes), scalar.load(there, lanes)
-            scalar.store(values[1], here, lanes)
-            scalar.store(values[0], there, lanes)
-
-        _along(f, columns, self.panels.lanes, exchange)
 
     def _panel(self) -> str:
         """(a, a row stride, panel, pivots, rows, columns): factors a panel of `columns` <= `rows`, less the update
@@ -250,7 +240,7 @@ class _Kernel:
                 value = scalar.subtract(value, scalar.load(at(row.index, j), count))
                 scalar.store(value, at(row.index, j), count)
 
-            _along(f, columns, lanes, read)
+            along(f, columns, lanes, read)
         pivot_row = at(rows, f.i64(0))
         f.call("memset", "ptr", [pivot_row, f.constant("i32", 0), self.panel_row * self.item])
         with f.loop(0, columns) as step:
@@ -260,7 +250,7 @@ class _Kernel:
             def write(j: Int, count: int) -> None:
                 scalar.store(scalar.load(at(row.index, j), count), scalar.at(a, row.index * a_row + j), count)
 
-            _along(f, columns, lanes, write)
+            along(f, columns, lanes, write)
         f.ret()
         return self.module.add(name, f.text())
 
@@ -276,7 +266,8 @@ class _Kernel:
             row.size, row.pivot = is_larger.choose(size, row.size), is_larger.choose(row.index, row.pivot)
         f.pointer("pivots").at(j, "i32").store(row.pivot.truncate("i32"))
         with f.if_(row.pivot.differs(j)):
-            self._exchange_rows(f, scalar, at(j, f.i64(0)), at(row.pivot, f.i64(0)), f.i64(self.panel_row))
+            here, there = at(j, f.i64(0)), at(row.pivot, f.i64(0))
+            exchange(scalar, here, there, f.i64(self.panel_row), lanes)
         value = scalar.load(at(j, j))
         is_zero = value[0].equals(0)
         for part in value[1:]:
@@ -306,13 +297,3 @@ class _Kernel:
 
 def _pivot(f: Function, pivots: Ptr, step: Int) -> Int:
     return Int.zero_extended(pivots.at(step, "i32").load("i32"))
-
-
-def _along(f: Function, count: Int, lanes: int, body: Callable[[Int, int], None]) -> None:
-    """body(index, lanes) for whole vectors, then for single elements."""
-    whole = count.round_down(lanes)
-    if lanes > 1:
-        with f.loop(0, whole, lanes) as vector:
-            body(vector.index, lanes)
-    with f.loop(whole if lanes > 1 else 0, count) as element:
-        body(element.index, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ....runtime.llvm.ir_builder import Function, Index, Ptr, VectorValue
+from collections.abc import Callable
+
+from ....runtime.llvm.ir_builder import Function, Index, Int, Ptr, VectorValue
 from ...ir.element_types import ElementType
 from ..codegen.memory_types import Element, constant_element, load, memory_type, parts, splat, store
 
@@ -78,3 +80,26 @@ def hypot(a: VectorValue, b: VectorValue) -> VectorValue:
     large, small = abs(is_steep.choose(b, a)), abs(is_steep.choose(a, b))
     ratio = small / large.equals(0).choose(1, large)
     return large * ratio.fma(ratio, ratio.number(1)).sqrt()
+
+
+def along(f: Function, count: Int, lanes: int, body: Callable[[Int, int], None], unrolled: int = 1) -> None:
+    """body(index, lanes) for whole vectors, `unrolled` of them at a time, then for single elements."""
+    start: Int = f.i64(0)
+    for size in sorted({unrolled * lanes, lanes, 1}, reverse=True):
+        end = count - (count - start) % size
+        with f.loop(start, end, size) as part:
+            for k in range(0, size, lanes):
+                body(part.index + k, min(size, lanes))
+        start = end
+
+
+def exchange(scalar: ScalarType, one: Ptr, other: Ptr, count: Int, lanes: int) -> None:
+    """Exchanges the elements from two addresses on."""
+
+    def step(k: Int, width: int) -> None:
+        here, there = scalar.at(one, k), scalar.at(other, k)
+        values = scalar.load(here, width), scalar.load(there, width)
+        scalar.store(values[1], here, width)
+        scalar.store(values[0], there, width)
+
+    along(scalar.f, count, lanes, step)

@@ -23,7 +23,7 @@ from ..codegen.memory_types import memory_type
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..gemm.gemv import sum_of_lanes
 from .multi_rhs import PanelFunctions
-from .scalar_type import Number, ScalarType, hypot
+from .scalar_type import Number, ScalarType, along, exchange, hypot
 
 _FLOPS_PER_US = 1000.0
 _TASK_US = 20.0
@@ -112,16 +112,8 @@ class _Kernel:
     def _set(self, base: Ptr, i: Int, value: VectorValue) -> None:
         base.at(i, self.memory).store(value)
 
-    def _along(self, count: Int, lanes: int, body: Callable[[Int, int], None]) -> None:
-        """body(index, lanes) for whole vectors, several at a time, then for single elements."""
-        f = self.f
-        start: Int = f.i64(0)
-        for size in sorted({_UNROLLED * lanes, lanes, 1}, reverse=True):
-            end = count - (count - start) % size
-            with f.loop(start, end, size) as part:
-                for k in range(0, size, lanes):
-                    body(part.index + k, min(size, lanes))
-            start = end
+    def _along(self, count: Int, body: Callable[[Int, int], None]) -> None:
+        along(self.f, count, self.lanes, body, _UNROLLED)
 
     def _dot(
         self, x: Ptr, y: Ptr, count: Int, change: Callable[[Int, Number, int], None] | None = None
@@ -239,7 +231,7 @@ class _Kernel:
             splat, minus = (v.splat(lanes) if lanes > 1 else v for v in (inverse, -share))
             scalar.store(tuple(minus.fma(q, p * splat) for p, q in zip(x, y)), scalar.at(r, j), lanes)
 
-        self._along(i, self.lanes, combine)
+        self._along(i, combine)
         with f.loop(0, i) as changed:
             k = changed.index
             left, other = (scalar.conjugate(scalar.load(scalar.at(v, k))) for v in (w, r))
@@ -252,7 +244,7 @@ class _Kernel:
                     )
                 scalar.store(value, self._at(k, j), lanes)
 
-            self._along(k + 1, self.lanes, change)
+            self._along(k + 1, change)
 
     def _accumulate(self) -> None:
         """The rows of the adjoint of all reflections' product, in place of the reflections."""
@@ -273,7 +265,7 @@ class _Kernel:
                         value = scalar.multiply_subtract(value, by, scalar.load(scalar.at(w, k), lanes))
                         scalar.store(value, scalar.at(z, k), lanes)
 
-                    self._along(i, self.lanes, change)
+                    self._along(i, change)
             with f.loop(0, i) as other:
                 scalar.store(zero, self._at(i, other.index))
                 scalar.store(zero, self._at(other.index, i))
@@ -367,7 +359,7 @@ class _Kernel:
             scalar.store((c * x - s * y,), scalar.at(first, j), lanes)
             scalar.store((s * x + c * y,), scalar.at(second, j), lanes)
 
-        self._along(self.f.i64(count), self.lanes, turn)
+        self._along(self.f.i64(count), turn)
 
     def _sort(self) -> None:
         """The values in ascending order, each the least of the rest."""
@@ -382,15 +374,5 @@ class _Kernel:
                 self._set(self.values, rest.at, self._get(self.values, i))
                 self._set(self.values, i, rest.least)
                 if self.has_vectors:
-                    scalar = self.scalar
-
-                    def exchange(j: Int, lanes: int) -> None:
-                        here, there = (
-                            scalar.at(self._at(i, f.i64(0)), j),
-                            scalar.at(self._at(rest.at, f.i64(0)), j),
-                        )
-                        values = scalar.load(here, lanes), scalar.load(there, lanes)
-                        scalar.store(values[1], here, lanes)
-                        scalar.store(values[0], there, lanes)
-
-                    self._along(f.i64(n), self.lanes, exchange)
+                    here, there = self._at(i, f.i64(0)), self._at(rest.at, f.i64(0))
+                    exchange(self.scalar, here, there, f.i64(n), self.lanes)
