@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 _OPS_BY_REASON = {
-    "the values of its inputs decide the shape of its result": ("NonMaxSuppressionWithOverlaps",),
     "it exchanges values with other devices or workers: TensorFlow's runtime brings them together": (
         "CollectiveAssignGroupV2",
         "CollectiveReduceV2",

@@ -210,6 +210,7 @@ OPS_BY_SHAPES: tuple[tuple[str, str], ...] = (
     ("[n 4] [n] [] []", "NonMaxSuppressionV2"),
     ("[n 4] [n] [] [] []", "NonMaxSuppressionV3 NonMaxSuppressionV4"),
     ("[n 4] [n] [] [] [] []", "NonMaxSuppressionV5"),
+    ("[n n] [n] [] [] []", "NonMaxSuppressionWithOverlaps"),
     ("[b n 1 4]|[b n c 4] [b n c] []>=1 []>=1 [] []", "CombinedNonMaxSuppression"),
     # -- quantized values
     ("? [*q]>0 [*q]", "UniformQuantize UniformDequantize"),

@@ -7,7 +7,7 @@ chosen is data: results have it fixed by padding, or have a size that depends on
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -53,9 +53,30 @@ def overlap(b: ComputationBuilder, boxes: Operand, other: Operand) -> Operand:
     return b.select(empty, zero, shared / (areas[0] + areas[1] - shared))
 
 
+_Shares = Callable[[ComputationBuilder, Operand, Operand, Operand], Operand]
+"""Of (builder, boxes, numbers [batch], whether each has the number [batch, n]): by how much the others overlap with the
+boxes of these numbers, [batch, n]."""
+
+
+def _shares_of_boxes(b: ComputationBuilder, boxes: Operand, _: Operand, is_chosen: Operand) -> Operand:
+    """`_Shares` of boxes [batch, n, 4]."""
+    mask = b.broadcast_in_dim(is_chosen, b.get_shape(boxes).dims, [0, 1])
+    box = reduce(b, b.select(mask, boxes, b.full_like(boxes, 0)), "add", [1], True)
+    return overlap(b, boxes, box)
+
+
+def _shares_of_matrix(b: ComputationBuilder, overlaps: Operand, number: Operand, _: Operand) -> Operand:
+    """`_Shares` of one batch, where all are known: [1, n, n], rows overlap with columns."""
+    size = b.get_shape(overlaps).dims[1]
+    zero = b.constant(0, _S32)
+    column = b.dynamic_slice(overlaps, [zero, zero, b.reshape(number, ())], [1, size, 1])
+    return b.reshape(column, (1, size))
+
+
 def suppressed(
     b: ComputationBuilder,
     boxes: Operand,
+    shares: _Shares,
     scores: Operand,
     max_boxes: int,
     threshold: Operand,
@@ -64,8 +85,9 @@ def suppressed(
 ) -> tuple[Operand, Operand, Operand]:
     """(numbers, scores, count) of the boxes chosen for every batch, `most` of them, padded with zeros.
 
-    Shapes: boxes [batch, n, 4], scores [batch, n], sigma a scalar: the width of the bell by which overlapping boxes are
-    weakened; the results [batch, most], [batch, most], [batch].
+    `boxes`: what `shares` reads.
+    Shapes: scores [batch, n], sigma a scalar: the width of the bell by which overlapping boxes are weakened; the
+    results [batch, most], [batch, most], [batch].
     """
     batch, size = b.get_shape(scores).dims
     type_ = b.get_shape(scores).element_type
@@ -91,9 +113,8 @@ def suppressed(
         at = reduce(b, b.select(hit, places, b.full_like(places, size - 1)), "min", [1])
         is_present = b.gt(best, b.full_like(best, -math.inf))
         here = b.eq(places, b.broadcast_in_dim(at, (batch, size), [0]))
-        mask = b.broadcast_in_dim(here, (batch, size, 4), [0, 1])
-        box = reduce(b, b.select(mask, boxes, b.full_like(boxes, 0)), "add", [1], True)
-        rest = _remaining_scores(b, scores, overlap(b, boxes, box), here, threshold, min_score, *sigma)
+        overlaps = shares(b, boxes, at, here)
+        rest = _remaining_scores(b, scores, overlaps, here, threshold, min_score, *sigma)
         column = b.and_(
             b.eq(b.iota(Shape(_S32, (batch, max_boxes)), 1), b.broadcast(number, (batch, max_boxes))),
             b.broadcast_in_dim(is_present, (batch, max_boxes), [0]),
@@ -184,6 +205,7 @@ def non_max_suppression(node: Node) -> Sequence[Operand]:
     numbers, selected_scores, count = suppressed(
         b,
         b.reshape(boxes, (1, *dims)),
+        _shares_of_boxes,
         b.reshape(scores, (1, *dims[:1])),
         max_boxes,
         overlaps,
@@ -198,6 +220,29 @@ def non_max_suppression(node: Node) -> Sequence[Operand]:
     if not is_padded:
         results = [b.set_dimension_size(r, count, 0) for r in results]
     return {"V4": (results[0], count), "V5": (*results, count)}.get(node.op[-2:], (results[0],))
+
+
+@translates("NonMaxSuppressionWithOverlaps", constants=("max_output_size",), sizes=lambda node, graph: (0,))
+def non_max_suppression_with_overlaps(node: Node) -> Operand:
+    b, max_boxes = node.b, node.integers("max_output_size")[0]
+    dims = node.shape("overlaps")
+    if len(dims) != 2 or dims[0] != dims[1] or node.shape("scores") != dims[:1]:
+        raise ShapeError(
+            f"overlaps must be [n, n] and scores [n], got {list(dims)} and {list(node.shape('scores'))}"
+        )
+    if max_boxes < 0:
+        raise ShapeError(f"max_output_size must be non-negative, got {max_boxes}")
+    max_boxes = min(max_boxes, dims[0])
+    numbers, _, count = suppressed(
+        b,
+        b.reshape(node["overlaps"], (1, *dims)),
+        _shares_of_matrix,
+        b.reshape(node["scores"], (1, *dims[:1])),
+        max_boxes,
+        node["overlap_threshold"],
+        node["score_threshold"],
+    )
+    return b.set_dimension_size(b.reshape(numbers, (max_boxes,)), b.reshape(count, ()), 0)
 
 
 def _check_overlaps(node: Node, overlaps: Operand) -> None:
@@ -226,7 +271,7 @@ def combined_non_max_suppression(node: Node) -> Sequence[Operand]:
     scores = b.reshape(b.transpose(node["scores"], (0, 2, 1)), (batch * classes, size))
     _check_overlaps(node, node["iou_threshold"])
     numbers, selected_scores, count = suppressed(
-        b, boxes, scores, per_class, node["iou_threshold"], node["score_threshold"]
+        b, boxes, _shares_of_boxes, scores, per_class, node["iou_threshold"], node["score_threshold"]
     )
     taken = gather_axis(node, boxes, numbers, 1, 1)
     valid = b.lt(

@@ -32,6 +32,9 @@ for count, most in ((31, 3), (31, 40), (1, 5), (0, 3), (7, 0)):  # as many as ar
         row("NonMaxSuppressionV3 NonMaxSuppressionV4", boxes(count), R((count,), 0, 1), *limits, Given(least),
             types="float32")
     row("NonMaxSuppressionV5", boxes(count), R((count,), 0, 1), *limits, Given(0.3), Given(0.5), types="float32")
+    for least in (-1.0, 0.5, 2.0):
+        row("NonMaxSuppressionWithOverlaps", R((count, count), 0, 1), R((count,), 0, 1), limits[0], Given(0.7),
+            Given(least), types="float32")
 for classes, total, pad in ((1, 5, False), (3, 7, False), (3, 20, True), (3, 40, False)):
     row("CombinedNonMaxSuppression", boxes(2, 13, classes), R((2, 13, 3), 0, 1), Known(4, "int32"),
         Known(total, "int32"), Known(0.4, "float32"), Known(0.3, "float32"), types="float32", pad_per_class=pad,
