@@ -74,10 +74,10 @@ class AccessAnalysis:
             known = len(self._seen)
             self._seen.add((instruction, index))
             if len(self._seen) > known:
-                stack.extend(reversed(self._operands(instruction, index)))
+                stack.extend(reversed(self.operands(instruction, index)))
         self.repeat = repeat
 
-    def _operands(self, instruction: Instruction, index: Index) -> list[_Visit]:
+    def operands(self, instruction: Instruction, index: Index) -> list[_Visit]:
         """Notes what one element takes; the elements that it is made of, and how often each is evaluated."""
         op, repeat = instruction.op, self.repeat
         if isinstance(op, Parameter | Constant):
@@ -138,6 +138,12 @@ class AccessAnalysis:
     def reads_indices(self) -> bool:
         """Whether an index is data."""
         return bool(self._data)
+
+    def jumps(self, address: Affine, symbol: Symbol) -> bool:
+        """Whether an address is anywhere for each value of a loop variable: it has indices that are data which are read
+        along the variable."""
+        data = {own: index for (_, index), a in self._data.items() for own, _ in a.terms}
+        return any(symbol in x.symbols() for own, _ in address.terms for x in data.get(own, ()))
 
     def quotients_of(self, symbol: Symbol) -> bool:
         """Whether an index is a quotient of something with this variable in it."""

@@ -225,7 +225,10 @@ class FusionKernel:
         walked = [x.address for x in self.accesses.loads if not own.issuperset(a for a, _ in x.address.terms)]
         sizes = [math.prod(reduced_dims(i)) for i, _ in inner]
         longest = 1 if is_symbolic(sizes) or max(sizes) > SHORT_ROW else SHORT_ROW
-        along = sum(address.coefficient(v) in range(longest + 1) for address in walked)
+        along = sum(
+            address.coefficient(v) in range(longest + 1) and not self.accesses.jumps(address, v)
+            for address in walked
+        )
         return along * 2 >= len(walked)
 
     def divide(self, nanoseconds: float) -> None:
