@@ -11,6 +11,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
+from ....runtime.llvm.addressing import Index as LoopBound
 from ....runtime.llvm.ir_builder import Int
 from ....runtime.sizes import estimate, heuristic, is_symbolic, larger
 from ...ir.module import Instruction
@@ -177,17 +178,17 @@ class ColumnReduction(FusionKernel):
             """Rows [start, stop) along the innermost reduced axis, `count` at a time."""
             symbol = Symbol("row", start, larger(stop - 1, start + 1))
             visit = functools.partial(add, [*position, Affine.of(symbol)], count)
+            end: LoopBound = stop if start else rows.end(nest.depth, symbols, len(position), stop, count)
             nest.loop(
-                nest.depth, start, stop, count, symbol, lambda *_: self._panel(nest.depth, variables, visit)
+                nest.depth, start, end, count, symbol, lambda *_: self._panel(nest.depth, variables, visit)
             )
 
         def level(position: list[Affine]) -> None:
             k, trip_count = len(position), trip_counts[len(position)]
             if k < len(trip_counts) - 1:
                 symbol = symbols[k]
-                nest.loop(
-                    nest.depth, 0, trip_count, 1, symbol, lambda *_: level([*position, Affine.of(symbol)])
-                )
+                end = rows.end(nest.depth, symbols, k, trip_count)
+                nest.loop(nest.depth, 0, end, 1, symbol, lambda *_: level([*position, Affine.of(symbol)]))
                 return
             many = self._rows_at_once()
             whole = trip_count // many * many

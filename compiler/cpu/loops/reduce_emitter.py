@@ -14,15 +14,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ....runtime.llvm.addressing import Index as LoopBound
+from ....runtime.llvm.addressing import Int
 from ....runtime.llvm.ir_builder import Function, Value
 from ....runtime.llvm.vector_value import VectorValue
 from ....runtime.sizes import estimate, heuristic, is_symbolic, larger
 from ...ir.module import Instruction
-from ..codegen.memory_types import Element, is_pair, map_parts, parts
+from ..codegen.memory_types import Element, is_pair, map_parts, parts, single
 from .access_analysis import AccessAnalysis, Loops, choose_loops
 from .affine import Affine, Symbol
 from .element_emitter import Condition, Elements, Item, lanes_of
 from .indexing import Index, operand_index, reduced_dims
+from .masked_reduction import Mask, masks_of
 from .reducer import Reducer
 
 _UNROLLED = 9  # reductions of at most this many elements have no loop
@@ -127,6 +130,35 @@ class Pass:
             result.append(row)
         return result
 
+    def end(self, depth: int, symbols: Sequence[Symbol], loop: int, high: int, step: int = 1) -> LoopBound:
+        """Where one of the `loops`, written at a depth, may end instead of at `high`, behind a multiple of `step`: what
+        is left out by masks changes nothing."""
+        symbol = symbols[loop]
+        inner = self.loops.index([Affine.of(s) for s in symbols], self.nest.division)
+        masks: dict[Mask, None] = {}
+        for instruction in self.instructions:
+            for index in self.indices:
+                at, _ = operand_index(instruction, index, inner, self.nest.division)
+                mask = next((m for m in masks_of(instruction, at) if m.ends(symbol)), None)
+                if mask is None:
+                    return high
+                masks[mask] = None
+        ends: list[Int] = [self._end_of(mask, symbol, depth) for mask in masks]
+        with self.nest.at(depth):
+            last = functools.reduce(Int.maximum, ends)
+            return ((last.maximum(0) + (step - 1)) // step * step).minimum(high)
+
+    def _end_of(self, mask: Mask, symbol: Symbol, depth: int) -> Int:
+        """The first value of a loop's symbol for which a mask leaves out everything."""
+        rest, step = mask.before(symbol, lambda a: self.nest.knows(a) and not self.nest.varies(Affine.of(a)))
+        number = single(self.elements.value(mask.size, ()).element)
+        first, _ = self.nest.scalar(rest)
+        with self.nest.at(depth) as f:
+            size = VectorValue.of(f, number)
+            limit = Int.of(f, size if size.type == "i64" else size.cast("sext", "i64")) * mask.factor
+            room = limit - first
+            return room if step == 1 else (room.maximum(0) + (step - 1)) // step
+
     # -- scalar loops, accumulators as wide as the elements are
     def columns(self, start: list[list[list[Item]]]) -> list[list[list[Item]]]:
         """Walks the reduced axes in order; vectors where the result's index varies between lanes."""
@@ -152,7 +184,7 @@ class Pass:
             return self.nest.loop(
                 self.depth + k,
                 0,
-                self.loops.trip_counts[k],
+                self.end(self.depth + k, symbols, k, self.loops.trip_counts[k]),
                 1,
                 symbols[k],
                 lambda _, c: level(k + 1, (*variables, Affine.of(symbols[k])), c),
@@ -202,10 +234,11 @@ class Pass:
             depth = self.depth + k
             if k < len(order) - 1:
                 variables[order[k]] = Affine.of(symbol)
-                return self.nest.loop(
-                    depth, 0, trip_counts[k], 1, symbol, lambda _, c: level(k + 1, c), carried
-                )
-            return self._row(depth, order[k], variables, passes, carried, neutral, bool(streams))
+                end = self.end(depth, symbols, order[k], trip_counts[k])
+                return self.nest.loop(depth, 0, end, 1, symbol, lambda _, c: level(k + 1, c), carried)
+            _, high, width, many = passes[0]
+            first_end = high if streams else self.end(depth, symbols, order[k], high, width * many)
+            return self._row(depth, order[k], variables, passes, carried, neutral, bool(streams), first_end)
 
         if is_symbolic([count]) and len(order) == 1:
             results = self._narrowing_row(order[0], variables, passes, bool(streams))
@@ -251,9 +284,10 @@ class Pass:
         carried: list[Value],
         like: list[list[Element]],
         is_split: bool,
+        first_end: LoopBound | None = None,
     ) -> list[Value]:
         """The innermost loops, one after the other, each with accumulators of its own: of vectors side by side, or of
-        streams of the row where it `is_split`."""
+        streams of the row where it `is_split`. The first one may end before `first_end`."""
         members, nest = len(self.reducers), self.nest
         each = len(like) // members
 
@@ -273,11 +307,12 @@ class Pass:
 
         first = 0
         for low, high, width, many in passes:
-            step, end, moved = width, high, width * many
+            step, moved = width, width * many
+            end: LoopBound = high if first or first_end is None else first_end
             if is_split and many > 1:
                 step, moved = (high - low) // many, width
-                end = low + step
-            symbol = Symbol("v", low, larger(end - 1, low + 1))
+                end = high = low + step
+            symbol = Symbol("v", low, larger(high - 1, low + 1))
             body = functools.partial(stepped, width, many, step, symbol, first)
             carried = nest.loop(depth, low, end, moved, symbol, body, carried, width)
             first += many
