@@ -33,7 +33,7 @@ from ..ops import (
 from ..ops.fusion import as_computation
 from ..options import Options
 from ..passes.cse import fingerprint
-from .codegen.kernel_info import KernelInfo
+from .codegen.kernel_info import PLAIN, KernelInfo, KernelVariant
 
 Emitter = Callable[[ModuleText, Target, Instruction, Options], KernelInfo]
 
@@ -69,11 +69,9 @@ def emit_kernel(
     target: Target,
     instruction: Instruction,
     options: Options,
-    b_packed: bool = False,
-    is_partial: bool = False,
+    variant: KernelVariant = PLAIN,
 ) -> KernelInfo:
-    """Writes the kernel of an instruction. With `b_packed` the right operand of its contraction is packed; with
-    `is_partial` perhaps not all tasks will run, and those of a contraction are small.
+    """Writes the kernel of an instruction.
 
     Raises: UnsupportedError  there is no CPU code for the op, or not for these types.
     """
@@ -82,7 +80,7 @@ def emit_kernel(
         return emitter(text, target, instruction, options)
     computation = computation_of(instruction)
     if any(i.op.is_contraction for i in computation.instructions):
-        info: KernelInfo = _loaded(_CONTRACTION)(text, target, computation, options, b_packed, is_partial)
+        info: KernelInfo = _loaded(_CONTRACTION)(text, target, computation, options, variant)
     else:
         info = _loaded(_ELEMENTS)(text, target, computation, options)
     return info

@@ -19,7 +19,7 @@ from ..ir.module import Computation, Instruction, make
 from ..ir.shape import Shape
 from ..ops import Convert, Dot, Parameter, Reshape, Tuple
 from ..options import Options
-from .codegen.kernel_info import KernelInfo
+from .codegen.kernel_info import PLAIN, KernelInfo, KernelVariant
 from .codegen.parallel_for import KERNEL_PARAMETERS
 from .convolution.emit import emit_convolution
 from .gemm.emit import emit_gemm
@@ -39,11 +39,9 @@ def emit_output_fusion(
     target: Target,
     computation: Computation,
     options: Options,
-    b_packed: bool = False,
-    is_partial: bool = False,
+    variant: KernelVariant = PLAIN,
 ) -> KernelInfo:
-    """Writes the kernel of a computation that holds one contraction of its parameters. With `b_packed` the
-    right operand of that is packed (schedule/prepacking.py); with `is_partial` the tasks of a dot have few rows.
+    """Writes the kernel of a computation that holds one contraction of its parameters.
 
     Raises: UnsupportedError  element types without a kernel, or axes that do not collapse to rows and columns.
     """
@@ -62,6 +60,7 @@ def emit_output_fusion(
         [numbers[o] for o in contraction.operands],
         [numbers[p] for p in parameters],
         len(computation.parameters),
+        variant.depth_sizes,
         list(computation.root.shape.leaves()),
         raw,
     )
@@ -71,10 +70,17 @@ def emit_output_fusion(
     if isinstance(contraction.op, Dot):
         problem = gemm_problem(contraction, raw.element_type)
         inner = emit_gemm(
-            module, target, problem, symbol, b_packed, keeps_result=keeps_result, is_partial=is_partial
+            module,
+            target,
+            problem,
+            symbol,
+            variant.b_packed,
+            keeps_result=keeps_result,
+            is_partial=variant.is_partial,
+            depth_sizes=buffers.of_depth(),
         )
     else:
-        inner = emit_convolution(module, target, contraction, raw, symbol, b_packed, keeps_result)
+        inner = emit_convolution(module, target, contraction, raw, symbol, variant.b_packed, keeps_result)
     if not _keeps_order(computation, contraction):
         inner = dataclasses.replace(inner, in_order=None)
     return _wrapper(module, target, contraction.opcode, inner, buffers)
@@ -124,11 +130,13 @@ def _epilogue(
 @dataclasses.dataclass(frozen=True)
 class _Buffers:
     """The buffers of an output fusion: `operands` are the numbers of A and B among its parameters, `read` those of the
-    parameters that the epilogue reads. The raw result is stored to an output of its type and size, else to scratch."""
+    parameters that the epilogue reads; behind the parameters are `depth_sizes` sizes (`KernelVariant`). The raw result
+    is stored to an output of its type and size, else to scratch."""
 
     operands: Sequence[int]
     read: Sequence[int]
     parameter_count: int
+    depth_sizes: int
     outputs: Sequence[Shape]
     raw: Shape
 
@@ -150,12 +158,17 @@ class _Buffers:
         outputs = [2 if k == self.raw_output else first_output + k for k in range(len(self.outputs))]
         return [*range(_FIRST_EPILOGUE_BUFFER, first_output), 2], outputs
 
+    def of_depth(self) -> range:
+        """Numbers of the buffers of sizes, in the inner kernel: the last ones."""
+        first = _FIRST_EPILOGUE_BUFFER + len(self.read) + len(self.outputs)
+        return range(first, first + self.depth_sizes)
+
 
 def _wrapper(
     module: ModuleText, target: Target, name: str, inner: KernelInfo, buffers: _Buffers
 ) -> KernelInfo:
     """A kernel with buffers in the order of thunks (operands, outputs, scratch) around one whose buffers are A, B, C,
-    scratch, the epilogue's parameters, the outputs."""
+    scratch, the epilogue's parameters, the outputs, the sizes."""
     threads, raw_output = max(1, target.threads), buffers.raw_output
     inner_scratch = -(-inner.scratch_bytes // 64) * 64
     in_scratch = raw_output is None and not inner.has_window
@@ -165,13 +178,14 @@ def _wrapper(
     def buffer(number: int) -> Ptr:
         return (f.pointer("buffers") + 8 * number).load_ptr()
 
-    first_output = buffers.parameter_count
-    outputs = range(first_output, first_output + len(buffers.outputs))
+    sizes = range(buffers.parameter_count, buffers.parameter_count + buffers.depth_sizes)
+    outputs = range(sizes.stop, sizes.stop + len(buffers.outputs))
     scratch = buffer(outputs.stop) if inner_scratch + raw_scratch else f.null
     raw = scratch + threads * inner_scratch if raw_output is None else buffer(outputs[raw_output])
     # Of a kernel with a window this is no address: it puts its own there.
     a, b = buffers.operands
-    addresses = [buffer(a), buffer(b), raw, scratch, *map(buffer, buffers.read), *map(buffer, outputs)]
+    others = (*buffers.read, *outputs, *sizes)
+    addresses = [buffer(a), buffer(b), raw, scratch, *map(buffer, others)]
     table = f.stack_slot(f"[{len(addresses)} x i64]")
     for k, address in enumerate(addresses):
         (table + 8 * k).store(address)

@@ -15,10 +15,12 @@ from ..ops import (
     Compare,
     Concatenate,
     Constant,
+    Convert,
     Convolution,
     Dot,
     DynamicSlice,
     DynamicUpdateSlice,
+    Gather,
     Iota,
     Op,
     Opcode,
@@ -171,6 +173,18 @@ def _reverse(op: Reverse, operands: list[Instruction], sizes: list[Sizes]) -> In
     return make(DynamicSlice(shape.dims), make(room, result, _zero(result)), *starts)
 
 
+def _gather(op: Gather, operands: list[Instruction], sizes: list[Sizes]) -> Instruction:
+    """Indices beyond the size of the one axis that they are of become the last one, as those beyond the bound do."""
+    array, indices = operands
+    is_of_one = len(op.start_index_map) == 1 and op.slice_sizes[op.start_index_map[0]] == 1
+    size = sizes[0].get(op.start_index_map[0]) if is_of_one else None
+    kind = indices.shape.element_type
+    if size is not None and kind.is_signed:
+        last = make(Convert(kind), SIZES.add(size, size_constant(-1)))
+        indices = elementwise(Opcode.MINIMUM, indices, _broadcast(last, indices.shape.dims))
+    return make(op, array, indices)
+
+
 def _scatter(op: Scatter, operands: list[Instruction], sizes: list[Sizes]) -> Instruction:
     """Indices out of bounds, which are skipped, for updates beyond the sizes."""
     count = len(operands) // 2
@@ -202,6 +216,7 @@ REWRITES: dict[type[Op], Rewrite] = {
     Concatenate: _concatenate,
     Convolution: _convolution,
     Dot: _dot,
+    Gather: _gather,
     DynamicUpdateSlice: _update,
     Pad: _pad,
     Reduce: _reduction,

@@ -8,11 +8,30 @@ from ...ir.literal import Literal
 
 
 @dataclasses.dataclass(frozen=True)
+class KernelVariant:
+    """Which kernel of an instruction, where its operands or readers ask for another one.
+
+    `b_packed`: the right operand of its contraction is packed (schedule/prepacking.py).
+    `is_partial`: perhaps not all tasks will run; those of a dot have few rows.
+    `depth_sizes`: of a dot that sums up to a size known at run time only, the number of s32 scalars, the largest of
+    which is the size: buffers behind those of the operands.
+    """
+
+    b_packed: bool = False
+    is_partial: bool = False
+    depth_sizes: int = 0
+
+
+PLAIN = KernelVariant()
+
+
+@dataclasses.dataclass(frozen=True)
 class KernelInfo:
     """A kernel's symbol and how to launch it.
 
-    Its buffers, in order: one per operand leaf, one per output leaf, then scratch (absent when scratch_bytes is 0),
-    then memory that all threads share (absent when shared_bytes is 0), then the constant tables.
+    Its buffers, in order: one per operand leaf, those of `KernelVariant.depth_sizes`, one per output leaf, then scratch
+    (absent when scratch_bytes is 0), then memory that all threads share (absent when shared_bytes is 0), then the
+    constant tables.
     `must_alias` pairs (output, operand): the output's buffer must hold the operand's value before the launch, because
     the kernel updates it in place; that operand has no buffer of its own in the list.
     `may_alias` pairs (output, operand): the two may share one buffer, because no task reads element i of the operand

@@ -218,7 +218,7 @@ class _Writer:
         tasks: Index = info.tasks
         if thunk.live is not None and info.in_order is not None:
             elements, group = info.in_order
-            count = f.i64(0)
+            count = f.i64(1)  # a gather reads the first row whatever its index is
             for buffer in thunk.live.counts:
                 count = count.maximum(Int.of(f, self.address(buffer).load("i32").cast("sext", "i64")))
             needed = (count * thunk.live.elements + (elements - 1)) // elements * group

@@ -12,6 +12,7 @@ import numpy as np
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate, is_symbolic, larger, smaller
 from ...analysis.gemm_problem import GemmProblem
+from ...errors import UnsupportedError
 from ...ir.element_types import ElementType
 from .byte_rows import ROWS, sums_across
 from .compute_types import COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, line_vectors
@@ -115,19 +116,19 @@ def _panels(problem: GemmProblem, compute: str, target: Target, b_packed: bool) 
     return vectors, rows, cols
 
 
-def plan_gemm(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int = 0) -> Blocking:
-    """How a product is computed, with tasks of at most `most_rows` rows where it is not 0."""
-    if problem.is_symbolic:
-        return _plan(problem, target, b_packed, most_rows)
-    return _known_plan(problem, target, b_packed, most_rows)
+def plan_gemm(
+    problem: GemmProblem, target: Target, b_packed: bool, most_rows: int = 0, has_depth: bool = False
+) -> Blocking:
+    """How a product is computed, with tasks of at most `most_rows` rows where it is not 0. With `has_depth` the sums
+    are over some of the products alone, the number being known at run time only.
+
+    Raises: UnsupportedError  products of bytes in a row, which have no such kernel.
+    """
+    plan = _plan if problem.is_symbolic else _known_plan
+    return plan(problem, target, b_packed, most_rows, has_depth)
 
 
-@lru_cache(256)  # a product is planned before its operands are packed, when it is written, in every layer
-def _known_plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) -> Blocking:
-    return _plan(problem, target, b_packed, most_rows)
-
-
-def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) -> Blocking:
+def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int, has_depth: bool) -> Blocking:
     compute = compute_of(problem.element_type, problem.result_type, problem.quads)
     if problem.c_strides[-1] != 1 and (problem.m > 1 or problem.n > 1):
         compute = compute if problem.m == 1 and problem.b_strides[-2] == 1 else None
@@ -138,14 +139,20 @@ def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int) 
         rows, cols = task_sizes(problem, target, rows, cols, 1)
         return Blocking(name, parameters, None, 0, rows, cols, 0)
     if sums_across(target, compute):
+        if has_depth:
+            raise UnsupportedError("dot: bytes are summed up to the size of their array")
         rows = min(problem.m, max(ROWS, most_rows // ROWS * ROWS)) if most_rows else problem.m
         return Blocking("", parameters, compute, 0, rows, problem.n, 0)
     converts = problem.b_type.item_bytes != SIZES[COMPUTE_TYPES[compute]]
     if not b_packed:
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
         if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
-            return _streamed(problem, target, compute, parameters, by_dots)
+            return _streamed(problem, target, compute, parameters, by_dots, has_depth)
     return _blocked(problem, target, compute, parameters, converts, b_packed, most_rows)
+
+
+# A product is planned before its operands are packed, when it is written, in every layer.
+_known_plan = lru_cache(256)(_plan)
 
 
 def _strides(problem: GemmProblem) -> dict[P, int]:
@@ -164,10 +171,15 @@ def _strides(problem: GemmProblem) -> dict[P, int]:
 
 
 def _streamed(
-    problem: GemmProblem, target: Target, compute: str, parameters: dict[P, int], by_dots: bool
+    problem: GemmProblem,
+    target: Target,
+    compute: str,
+    parameters: dict[P, int],
+    by_dots: bool,
+    has_depth: bool,
 ) -> Blocking:
     """The plan of a product that reads B once, as it lies: by dot products of its columns, or row by row."""
-    depth = problem.k if by_dots or problem.is_symbolic else _task_depth(problem, target)
+    depth = problem.k if by_dots or problem.is_symbolic or has_depth else _task_depth(problem, target)
     name = gemv_name(problem.element_type, problem.b_type, compute, by_dots)
     if depth is not problem.k and depth < problem.k:
         parameters[P.KC] = int(problem.m == 1)
@@ -180,7 +192,7 @@ def _streamed(
         cols = min(problem.n, max(cols, parts(parts(problem.n, target.threads), 64) * 64))
     copies_row = by_dots and problem.a_strides[-1] != 1
     parameters[P.KC] = int(
-        not problem.is_symbolic
+        not (problem.is_symbolic or has_depth)
         and problem.m == 1
         and _is_one_stream(problem, target, by_dots)
         and (by_dots or cols >= problem.n)

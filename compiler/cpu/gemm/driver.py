@@ -25,7 +25,7 @@ from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Value
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
-from ....runtime.sizes import Size, is_symbolic
+from ....runtime.sizes import Size
 from .compute_types import Compute, line_vectors
 from .microkernel import (
     Microkernels,
@@ -85,20 +85,20 @@ def constant_table(
 
 
 def parameter_table(
-    f: Function, prefix: str, values: Sequence[int], microkernels: tuple[str, str] | None = None
+    f: Function, prefix: str, values: Sequence[Int | int], microkernels: tuple[str, str] | None = None
 ) -> Ptr:
     """The address of a parameter array, with a microkernel_table behind it: a constant, or, of sizes that are known at
     run time only, on the stack of a function."""
-    known = [0 if isinstance(value, Size) else value for value in values]
+    known = [0 if isinstance(value, Size | Int) else value for value in values]
     constant = f.symbol(constant_table(f.module, prefix, known, microkernels))
-    if not is_symbolic(values):
+    if not any(isinstance(value, Size | Int) for value in values):
         return constant
     table_bytes = 8 * len(values) + (8 * int(microkernels[0][1:].split(" ", 1)[0]) if microkernels else 0)
     table = f.stack_slot(f"[{table_bytes} x i8]", 64)
     f.call("memcpy", "ptr", [table, constant, table_bytes])
     for slot, value in enumerate(values):
-        if isinstance(value, Size):
-            table.at(slot, "i64").store(f.i64(value))
+        if isinstance(value, Size | Int):
+            table.at(slot, "i64").store(Int.of(f, value))
     return table
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ....runtime.llvm.addressing import Int, Ptr
@@ -48,10 +49,12 @@ def emit_gemm(
     buffers: tuple[int, int, int, int] = (0, 1, 2, 3),
     keeps_result: bool = True,
     is_partial: bool = False,
+    depth_sizes: Sequence[int] = (),
 ) -> KernelInfo:
     """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers. A C that
     is not kept, because the epilogue alone reads it, may be in a window of the scratch (codegen/result_window.py).
-    With `is_partial` perhaps the first rows alone are needed: tasks have few rows.
+    With `is_partial` perhaps the first rows alone are needed: tasks have few rows. `depth_sizes`: the numbers of
+    buffers that are s32 scalars; the sums are over as many products as the largest of them says.
 
     `epilogue` names a function of the module, `void (ptr context, ptr buffers, i64 batch, i64 row_low,
     i64 row_high, i64 col_low, i64 col_high)`, called once for every finished block of C. With `b_packed` the
@@ -65,9 +68,8 @@ def emit_gemm(
         problem = problem.transposed()
         buffers = (buffers[1], buffers[0], *buffers[2:])
         epilogue = epilogue and _transposed_epilogue(module, epilogue)
-    unrolled = (
-        None if b_packed or problem.is_symbolic else emit_unrolled(module, target, problem, epilogue, buffers)
-    )
+    is_general = b_packed or problem.is_symbolic or depth_sizes
+    unrolled = None if is_general else emit_unrolled(module, target, problem, epilogue, buffers)
     if unrolled is not None:
         return unrolled
     row_bytes = problem.c_strides[-2] * problem.result_type.item_bytes
@@ -77,7 +79,7 @@ def emit_gemm(
     most_rows = window_rows(target, row_bytes) if has_window else 0
     if is_partial and not is_transposed:
         most_rows = min(most_rows or _ROWS_OF_PARTIAL, _ROWS_OF_PARTIAL)
-    blocking = plan_gemm(problem, target, b_packed, most_rows)
+    blocking = plan_gemm(problem, target, b_packed, most_rows, bool(depth_sizes))
     if is_by_rows and blocking.compute is not None:
         function = write_byte_rows(module, target, problem, blocking.parameters, blocking.task_rows)
         blocking = dataclasses.replace(blocking, function=function)
@@ -86,7 +88,7 @@ def emit_gemm(
         return emit_split_k(module, target, problem, blocking, buffers, epilogue)
     tasks = _Tasks(parts(problem.m, blocking.task_rows), parts(problem.n, blocking.task_cols))
     window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
-    kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes)
+    kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes, depth_sizes)
     info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
     return dataclasses.replace(
         info,
@@ -216,12 +218,19 @@ def _kernel(
     buffers: tuple[int, int, int, int],
     epilogue: str | None,
     window_bytes: int,
+    depth_sizes: Sequence[int],
 ) -> Function:
     """The kernel of a problem: calls the block function for every task."""
     f = Function(module, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
-    values = [blocking.parameters[slot] for slot in P]
-    table_of_parameters = parameter_table(f, "gemm_parameters", values, library.microkernels)
     context, table = f.pointers("context", "buffers")
+    values: list[Int | int] = [blocking.parameters[slot] for slot in P]
+    if depth_sizes:
+        depth = f.i64(0)
+        for number in depth_sizes:
+            size = table.at(number, "ptr").load_ptr().load("i32").cast("sext", "i64")
+            depth = depth.maximum(Int.of(f, size))
+        values[P.K] = depth.minimum(problem.k)
+    table_of_parameters = parameter_table(f, "gemm_parameters", values, library.microkernels)
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
     scratch, scratch_bytes = f.null, blocking.scratch_bytes + window_bytes
     if scratch_bytes:

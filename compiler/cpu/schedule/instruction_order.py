@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
-from ...analysis.live_rows import Sizes
+from ...analysis.live_rows import NO_SIZES, LiveSizes
 from ...ir.module import Computation, Instruction
 from ...ops import Constant, Parameter
 from ...progress import ordered
@@ -36,17 +35,17 @@ def order_instructions(
     aliasing: Aliasing,
     replacements: Iterable[tuple[LogicalBuffer, LogicalBuffer]] = (),
     after_checks: Iterable[tuple[Instruction, Instruction]] = (),
-    live: Mapping[Instruction, Sizes] = MappingProxyType({}),
+    live: LiveSizes = NO_SIZES,
 ) -> InstructionOrder:
     """The order of a computation's instructions.
 
     `replacements` pairs a new value with a value of a parameter whose buffer the new one prefers, as in a loop's body.
-    `after_checks` pairs an instruction with one to run before it, which matters more. `live` gives the sizes, if any,
-    up to which an instruction's value is needed; they are read by the instruction, where they can be known before.
+    `after_checks` pairs an instruction with one to run before it, which matters more. The sizes of `live` are
+    read by their instructions, where they can be known before.
     """
     computation = aliasing.computation
     edges = [*_effect_edges(computation), *after_checks]
-    edges += [(instruction, size) for instruction, sizes in live.items() for size in sizes]
+    edges += [(instruction, size) for instruction in live.instructions() for size in live.of(instruction)]
     edges += _overwrite_edges(aliasing, replacements)
     after = _acyclic_subset(computation, edges)
     instructions = computation.instructions
@@ -114,7 +113,7 @@ def _acyclic_subset(
 
 
 def _last_reads(
-    instructions: Iterable[Instruction], aliasing: Aliasing, live: Mapping[Instruction, Sizes]
+    instructions: Iterable[Instruction], aliasing: Aliasing, live: LiveSizes
 ) -> dict[LogicalBuffer, int]:
     last: dict[LogicalBuffer, int] = {}
     count = 0
@@ -122,7 +121,7 @@ def _last_reads(
         count = position + 1
         for buffer in aliasing.reads(instruction):
             last[buffer] = position
-        for size in live.get(instruction, ()):
+        for size in live.of(instruction):
             last[aliasing.buffers[size][0]] = position
     for buffer in aliasing.root:
         last[buffer] = count

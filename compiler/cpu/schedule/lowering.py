@@ -12,14 +12,13 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import Size, are_equal
 from ... import budget
-from ...analysis.live_rows import Sizes, live_rows
+from ...analysis.live_rows import NO_SIZES, LiveSizes, Sizes, live_sizes
 from ...errors import UnsupportedError
 from ...ir.module import Computation, Instruction, Module
 from ...ir.shape import Shape
@@ -35,7 +34,7 @@ from ...ops import (
 )
 from ...ops.custom_call import CHECKS
 from ...options import Options
-from ..codegen.kernel_info import KernelInfo
+from ..codegen.kernel_info import KernelInfo, KernelVariant
 from .aliasing import LogicalBuffer, alias_analysis, input_output_aliases
 from .buffer import Buffer, Constants
 from .host_callbacks import CALLBACK_OPS, ORDERING_OPS, host_callback_of, operands_read
@@ -123,7 +122,7 @@ def lower_module(
         else None
         for k, (shape, number) in enumerate(_numbered_arrays(roots))
     ]
-    sequence = lower_computation(context, entry, arguments, results, live_rows(module))
+    sequence = lower_computation(context, entry, arguments, results, live_sizes(module))
     return ThunkProgram(
         sequence,
         tuple(s for s in parameters if s.is_array),
@@ -140,9 +139,9 @@ def lower_computation(
     computation: Computation,
     arguments: Sequence[Buffer],
     results: Results,
-    live: Mapping[Instruction, Sizes] = MappingProxyType({}),
+    live: LiveSizes = NO_SIZES,
 ) -> ThunkSequence:
-    """Thunks that compute the root's leaves into `results` from `arguments`. `live`: see `live_rows`."""
+    """Thunks that compute the root's leaves into `results` from `arguments`."""
     aliasing = alias_analysis(computation)
     assigned = live_at_entry(aliasing, arguments)
     live_values = by_allocation(assigned)
@@ -186,7 +185,9 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
     """Copies of operands that are updated in place and still needed, then the kernel."""
     context, values = scope.context, scope.values
     packed = packed_operand(scope, instruction)
-    kernel = context.kernels.info(instruction, context.target, packed is not None, instruction in scope.live)
+    depth = _sizes(scope, scope.live.depths.get(instruction, ()))
+    variant = KernelVariant(packed is not None, instruction in scope.live.rows, len(depth))
+    kernel = context.kernels.info(instruction, context.target, variant)
     operands = scope.operands(instruction)
     updated = dict(kernel.must_alias)
     thunks: list[Thunk] = []
@@ -205,6 +206,7 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
     scratch = [kernel.scratch_bytes * max(1, context.target.threads), kernel.shared_bytes]
     buffers = (
         *inputs,
+        *depth,
         *outputs,
         *(context.temporary(size) for size in scratch if size),
         *map(context.constants.buffer, kernel.tables),
@@ -216,13 +218,18 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
 
 def _live_rows(scope: Scope, kernel: KernelInfo, instruction: Instruction) -> LiveRows | None:
     """The rows that are needed, where their number is known by now and tasks compute rows in order."""
-    sizes = scope.live.get(instruction)
+    sizes = scope.live.rows.get(instruction)
     shapes = [s for s in instruction.shape.leaves() if s.is_array]
     if sizes is None or kernel.in_order is None or any(s.dims != shapes[0].dims for s in shapes):
         return None
-    counts = [scope.values.assigned.get(scope.values.aliasing.buffers[size][0]) for size in sizes]
-    known = tuple(buffer for buffer in counts if buffer is not None)
-    return LiveRows(known, math.prod(shapes[0].dims[1:])) if len(known) == len(counts) else None
+    known = _sizes(scope, sizes)
+    return LiveRows(known, math.prod(shapes[0].dims[1:])) if len(known) == len(sizes) else None
+
+
+def _sizes(scope: Scope, sizes: Sizes) -> tuple[Buffer, ...]:
+    """The buffers of scalars, those that are known by now."""
+    buffers = (scope.values.assigned.get(scope.values.aliasing.buffers[size][0]) for size in sizes)
+    return tuple(buffer for buffer in buffers if buffer is not None)
 
 
 def _reusable_operands(

@@ -9,11 +9,11 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from ....runtime.code.artifact import HostCallback, Packed
 from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
-from ...analysis.live_rows import Sizes
+from ...analysis.live_rows import LiveSizes
 from ...ir.module import Instruction
 from ...ops import Fusion
 from ...options import Options
-from ..codegen.kernel_info import KernelInfo
+from ..codegen.kernel_info import PLAIN, KernelInfo, KernelVariant
 from ..kernel_emitters import emit_kernel, kernel_key
 from .aliasing import LogicalBuffer
 from .buffer import Buffer, Constants
@@ -69,26 +69,23 @@ class Kernels:
     def __init__(self, text: ModuleText, options: Options, on_kernel: Callable[[str], None]) -> None:
         self.text, self.options, self._on_kernel = text, options, on_kernel
         self._by_computation: dict[Hashable, KernelInfo] = {}
-        self._infos: dict[tuple[Instruction, bool, bool, int], KernelInfo] = {}
+        self._infos: dict[tuple[Instruction, KernelVariant, int], KernelInfo] = {}
 
-    def info(
-        self, instruction: Instruction, target: Target, b_packed: bool, is_partial: bool = False
-    ) -> KernelInfo:
-        """The kernel of an instruction; with `b_packed` the right operand of its dot is packed, with `is_partial`
-        perhaps not all tasks will run."""
-        key = instruction, b_packed, is_partial, target.threads
+    def info(self, instruction: Instruction, target: Target, variant: KernelVariant = PLAIN) -> KernelInfo:
+        """The kernel of an instruction."""
+        key = instruction, variant, target.threads
         if key not in self._infos:
-            self._infos[key] = self.written(self._info(instruction, target, b_packed, is_partial))
+            self._infos[key] = self.written(self._info(instruction, target, variant))
         return self._infos[key]
 
-    def _info(self, instruction: Instruction, target: Target, b_packed: bool, is_partial: bool) -> KernelInfo:
+    def _info(self, instruction: Instruction, target: Target, variant: KernelVariant) -> KernelInfo:
         """One kernel for all instructions that compute the same."""
         computation = kernel_key(instruction)
-        key = computation, b_packed, is_partial, target.threads
+        key = computation, variant, target.threads
         info = None if computation is None else self._by_computation.get(key)
         if info is None:
             info = self._by_computation[key] = emit_kernel(
-                self.text, target, instruction, self.options, b_packed, is_partial
+                self.text, target, instruction, self.options, variant
             )
         return info
 
@@ -123,7 +120,7 @@ class Scope:
     context: Context
     values: ValueBuffers
     users: Mapping[Instruction, Sequence[Instruction]]
-    live: Mapping[Instruction, Sizes]
+    live: LiveSizes
     position: int = 0
 
     def outputs(self, instruction: Instruction, reusable: Sequence[LogicalBuffer] = ()) -> list[Buffer]:

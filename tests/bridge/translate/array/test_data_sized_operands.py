@@ -85,7 +85,32 @@ def embedded(x: tf.Tensor, m: tf.Tensor, n: tf.Tensor) -> Any:
     return tf.gather(table, tf.unique(n)[0])
 
 
+def layers(rows: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+    hidden = tf.nn.relu(rows @ kernel + bias)
+    return hidden - tf.reduce_mean(hidden, 1, keepdims=True)
+
+
+def layers_of_rows(x: tf.Tensor, m: tf.Tensor, n: tf.Tensor) -> Any:
+    """Gradients of weights and biases sum over as many rows as match, or as there are segments."""
+    kernel, bias = tf.reshape(tf.linspace(-1.0, 1.0, 51), [3, 17]), tf.linspace(0.5, -0.5, 17)
+    results = []
+    for rows in (
+        tf.boolean_mask(x, m),
+        tf.math.segment_mean(x, tf.sort(n) // 2),
+        tf.gather(x, tf.unique(n)[0]),
+    ):
+        with tf.GradientTape() as tape:
+            tape.watch((kernel, bias))
+            loss = tf.reduce_sum(tf.tanh(layers(rows, kernel, bias)) ** 2)
+        results += [loss, *tape.gradient(loss, (kernel, bias))]
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        loss = tf.reduce_sum(tf.sin(tf.math.segment_mean(x, tf.sort(n))))
+    return [*results, tape.gradient(loss, x), tf.reduce_max(tf.boolean_mask(x, m), 0)]
+
+
 COMPILED = (
+    layers_of_rows,
     ordered,
     losses_of_hot_labels,
     random_numbers,
@@ -110,6 +135,15 @@ def test_any_size(function: Callable[..., Any], n: int) -> None:
     for share in (0.5, 0.0, 1.0, 0.2):
         given = inputs(n, share)
         compare(outcome(compiled, *given), outcome(traced, *given))
+
+
+def test_many_rows() -> None:
+    """Kernels of several tasks run some of them."""
+    compiled = tfbridge.jit(layers_of_rows, strict=True)
+    for share in (0.5, 0.01, 0.0, 1.0):
+        given = inputs(4001, share)
+        for found, wanted in zip(compiled(*given), layers_of_rows(*given)):
+            np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-3)
 
 
 @pytest.mark.parametrize("function", COMPILED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import ml_dtypes
@@ -261,6 +262,25 @@ def test_epilogue_runs_once_per_element(m: int, n: int, k: int, batch: int, pack
     run_kernel(info, module, [a, operand, c, counts, bias])
     assert np.all(counts == 1)
     np.testing.assert_allclose(c, np.maximum(a.astype(np.float64) @ b + bias, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("m,n,k", [(1, 9, 700), (9, 1, 700), (1, 1, 300), (5, 7, 3), (70, 131, 1500)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.complex64])
+def test_sums_up_to_a_size_known_at_run_time(m: int, n: int, k: int, dtype: object) -> None:
+    """The size is the largest of several; what lies behind it is not read, even where all of it would be one stream."""
+    for orders in itertools.product("nt", repeat=2):
+        for sizes in ((0, 0), (1, 0), (k // 2, k // 3), (k - 1, k), (-3, k + 5)):
+            a, b = (
+                laid_out(random(d, dtype, s), o) for s, (d, o) in enumerate(zip(((m, k), (k, n)), orders))
+            )
+            depth = min(max(0, *sizes), k)
+            a[:, depth:] = b[depth:] = np.nan
+            c = np.full((m, n), np.nan, np.float32 if dtype == np.float16 else dtype)
+            counts = [np.array(size, np.int32) for size in sizes]
+            module, problem = ModuleText(TARGET), problem_of(a, b, c)
+            info = emit_gemm(module, TARGET, problem, depth_sizes=(4, 5))
+            run_kernel(info, module, [a, b, c, *counts])
+            check(c, a[:, :depth], b[:depth])
 
 
 @pytest.mark.parametrize("at_end", [True, False])
