@@ -148,12 +148,11 @@ def _add_operands(
         if rows is not None and _reads_same_rows(reader, number):
             reads.add(operand, rows)
         else:
-            mask = _mask_of(reader, number)
-            size = (
-                _gathered_rows(reader, size_of)
-                if isinstance(op, Gather) and number == 0
-                else mask and size_of(mask)
-            )
+            if isinstance(op, Gather) and number == 0:
+                size = _gathered_rows(reader, size_of)
+            else:
+                mask = _mask_of(reader, number)
+                size = mask and size_of(mask)
             reads.add(operand, _ALL if size is None else (size,))
 
 
@@ -298,7 +297,7 @@ def _largest_index(indices: Instruction) -> Instruction | None:
     indices = _unmoved(indices)
     if not (isinstance(indices.op, Elementwise) and indices.op.name == "minimum"):
         return None
-    return next((_unmoved(o) for o in indices.operands if _unmoved(o).shape.is_scalar), None)
+    return next((o for o in map(_unmoved, indices.operands) if o.shape.is_scalar), None)
 
 
 def _successor(number: Instruction) -> Instruction | None:
@@ -315,10 +314,18 @@ def _successor(number: Instruction) -> Instruction | None:
 
 
 def _unmoved(value: Instruction) -> Instruction:
-    """Where the elements of a value come from, whatever their order and type."""
-    while isinstance(value.op, Broadcast | Convert | Reshape | Transpose):
+    """Where the elements of a value come from, whatever their order, and their type where all of its numbers stay."""
+    while isinstance(value.op, Broadcast | Reshape | Transpose) or _is_widened(value):
         value = value.operands[0]
     return value
+
+
+def _is_widened(value: Instruction) -> bool:
+    if not isinstance(value.op, Convert):
+        return False
+    wide, narrow = value.shape.element_type, value.operands[0].shape.element_type
+    are_signed = all(t.is_integer and t.is_signed for t in (wide, narrow))
+    return are_signed and wide.bits >= narrow.bits
 
 
 def _is_largest(constant: np.ndarray) -> bool:

@@ -37,7 +37,10 @@ Sizes: TypeAlias = dynamic_dimension_inference.Sizes[Instruction]
 """By axis of an array, its size, an s32 scalar, where that is known at run time only."""
 
 
-def constant(value: object, element_type: ElementType = ElementType.S32) -> Instruction:
+_SIZE_TYPE = ElementType.S32
+
+
+def constant(value: object, element_type: ElementType = _SIZE_TYPE) -> Instruction:
     return make(Constant(Literal(value, element_type)))
 
 
@@ -176,11 +179,14 @@ def _reverse(op: Reverse, operands: list[Instruction], sizes: list[Sizes]) -> In
 def _gather(op: Gather, operands: list[Instruction], sizes: list[Sizes]) -> Instruction:
     """Indices beyond the size of the one axis that they are of become the last one, as those beyond the bound do."""
     array, indices = operands
-    is_of_one = len(op.start_index_map) == 1 and op.slice_sizes[op.start_index_map[0]] == 1
-    size = sizes[0].get(op.start_index_map[0]) if is_of_one else None
+    axis = op.start_index_map[0] if len(op.start_index_map) == 1 else -1
+    if axis not in sizes[0] or op.slice_sizes[axis] != 1:
+        return make(op, array, indices)
+    if indices.shape.element_type.bits < _SIZE_TYPE.bits:
+        indices = make(Convert(_SIZE_TYPE), indices)
     kind = indices.shape.element_type
-    if size is not None and kind.is_signed:
-        last = make(Convert(kind), SIZES.add(size, size_constant(-1)))
+    if kind.is_signed:
+        last = make(Convert(kind), SIZES.add(sizes[0][axis], size_constant(-1)))
         indices = elementwise(Opcode.MINIMUM, indices, _broadcast(last, indices.shape.dims))
     return make(op, array, indices)
 
@@ -216,8 +222,8 @@ REWRITES: dict[type[Op], Rewrite] = {
     Concatenate: _concatenate,
     Convolution: _convolution,
     Dot: _dot,
-    Gather: _gather,
     DynamicUpdateSlice: _update,
+    Gather: _gather,
     Pad: _pad,
     Reduce: _reduction,
     ReduceWindow: _reduction,

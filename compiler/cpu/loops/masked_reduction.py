@@ -18,7 +18,6 @@ from ...ops import (
     Broadcast,
     Compare,
     Constant,
-    Convert,
     Copy,
     Elementwise,
     Iota,
@@ -81,12 +80,10 @@ def masks_of(reduction: Instruction, index: Index) -> list[Mask]:
         return []
     accesses = AccessAnalysis()
     value, index = _moved(accesses, reduction.operands[0], index)
-    while isinstance(value.op, Convert):
-        value, index = _moved(accesses, value.operands[0], index)
     if not (isinstance(value.op, Elementwise) and value.op.name == "select"):
         return []
     other = value.operands[2]
-    while isinstance(other.op, Broadcast | Convert):
+    while isinstance(other.op, Broadcast):
         other = other.operands[0]
     if not isinstance(other.op, Constant):
         return []
