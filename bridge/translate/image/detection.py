@@ -13,6 +13,7 @@ import numpy as np
 
 from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.builder.lib.loops import until
+from ....compiler.builder.lib.matrices import line
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
@@ -67,10 +68,7 @@ def _shares_of_boxes(b: ComputationBuilder, boxes: Operand, _: Operand, is_chose
 
 def _shares_of_matrix(b: ComputationBuilder, overlaps: Operand, number: Operand, _: Operand) -> Operand:
     """`_Shares` of one batch, where all are known: [1, n, n], rows overlap with columns."""
-    size = b.get_shape(overlaps).dims[1]
-    zero = b.constant(0, _S32)
-    column = b.dynamic_slice(overlaps, [zero, zero, b.reshape(number, ())], [1, size, 1])
-    return b.reshape(column, (1, size))
+    return b.reshape(line(b, overlaps, b.reshape(number, ()), 2), b.get_shape(overlaps).dims[:2])
 
 
 def suppressed(

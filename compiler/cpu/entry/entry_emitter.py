@@ -29,6 +29,7 @@ from ...errors import InternalError
 from ...ir.module import Instruction
 from ...object_options import LAYER_MARK
 from ..codegen.parallel_for import KERNEL_PARAMETERS, run_tasks
+from ..codegen.run_time_sizes import largest_size
 from ..schedule.buffer import ALIGN_BYTES, Buffer
 from ..schedule.buffer_assignment import BufferAssignment
 from ..schedule.thunks import (
@@ -218,9 +219,8 @@ class _Writer:
         tasks: Index = info.tasks
         if thunk.live is not None and info.in_order is not None:
             elements, group = info.in_order
-            count = f.i64(1)  # a gather reads the first row whatever its index is
-            for buffer in thunk.live.counts:
-                count = count.maximum(Int.of(f, self.address(buffer).load("i32").cast("sext", "i64")))
+            # At least one: a gather reads the first row whatever its index is.
+            count = largest_size(f, map(self.address, thunk.live.counts), 1)
             needed = (count * thunk.live.elements + (elements - 1)) // elements * group
             tasks = needed.minimum(info.tasks)
         run_tasks(f, info.symbol, buffers, tasks, larger(1, info.grain) if info.parallel else tasks)

@@ -24,6 +24,7 @@ from ...analysis.gemm_problem import GemmProblem
 from ..codegen.kernel_info import KernelInfo
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..codegen.result_window import move_window, window_rows
+from ..codegen.run_time_sizes import largest_size
 from .blocking import Blocking, PackedLayout, pack_b_reference, packed_b_layout, plan_gemm
 from .byte_rows import sums_across, write_byte_rows
 from .driver import PACKED, P, declare_block, parameter_table, write_gemm
@@ -225,11 +226,8 @@ def _kernel(
     context, table = f.pointers("context", "buffers")
     values: list[Int | int] = [blocking.parameters[slot] for slot in P]
     if depth_sizes:
-        depth = f.i64(0)
-        for number in depth_sizes:
-            size = table.at(number, "ptr").load_ptr().load("i32").cast("sext", "i64")
-            depth = depth.maximum(Int.of(f, size))
-        values[P.K] = depth.minimum(problem.k)
+        sizes = (table.at(number, "ptr").load_ptr() for number in depth_sizes)
+        values[P.K] = largest_size(f, sizes, 0).minimum(problem.k)
     table_of_parameters = parameter_table(f, "gemm_parameters", values, library.microkernels)
     a, b, c = (table.at(number, "ptr").load_ptr() for number in buffers[:3])
     scratch, scratch_bytes = f.null, blocking.scratch_bytes + window_bytes

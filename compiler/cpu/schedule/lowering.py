@@ -18,7 +18,7 @@ from ....runtime.llvm.ir_builder import ModuleText
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import Size, are_equal
 from ... import budget
-from ...analysis.live_rows import NO_SIZES, LiveSizes, Sizes, live_sizes
+from ...analysis.live_rows import NO_SIZES, LiveSizes, live_sizes
 from ...errors import UnsupportedError
 from ...ir.module import Computation, Instruction, Module
 from ...ir.shape import Shape
@@ -185,7 +185,7 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
     """Copies of operands that are updated in place and still needed, then the kernel."""
     context, values = scope.context, scope.values
     packed = packed_operand(scope, instruction)
-    depth = _sizes(scope, scope.live.depths.get(instruction, ()))
+    depth = [buffer for size in scope.live.depths.get(instruction, ()) for buffer in values.leaves(size)]
     variant = KernelVariant(packed is not None, instruction in scope.live.rows, len(depth))
     kernel = context.kernels.info(instruction, context.target, variant)
     operands = scope.operands(instruction)
@@ -222,14 +222,9 @@ def _live_rows(scope: Scope, kernel: KernelInfo, instruction: Instruction) -> Li
     shapes = [s for s in instruction.shape.leaves() if s.is_array]
     if sizes is None or kernel.in_order is None or any(s.dims != shapes[0].dims for s in shapes):
         return None
-    known = _sizes(scope, sizes)
-    return LiveRows(known, math.prod(shapes[0].dims[1:])) if len(known) == len(sizes) else None
-
-
-def _sizes(scope: Scope, sizes: Sizes) -> tuple[Buffer, ...]:
-    """The buffers of scalars, those that are known by now."""
-    buffers = (scope.values.assigned.get(scope.values.aliasing.buffers[size][0]) for size in sizes)
-    return tuple(buffer for buffer in buffers if buffer is not None)
+    counts = [scope.values.assigned.get(scope.values.aliasing.buffers[size][0]) for size in sizes]
+    known = tuple(buffer for buffer in counts if buffer is not None)
+    return LiveRows(known, math.prod(shapes[0].dims[1:])) if len(known) == len(counts) else None
 
 
 def _reusable_operands(
