@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ..llvm.module_text import ModuleText
 from ..memory import free_list, result_pool, temp_arena
-from ..threads import forking, processors, thread_pool
+from ..threads import admission, forking, futex, processors, thread_pool
 from . import float_mode, linker
 
 _lock = forking.long_lock()
@@ -32,14 +32,17 @@ def addresses() -> dict[str, int]:
 @functools.cache
 def _load() -> dict[str, int]:
     exports = (
-        temp_arena.EXPORTS + result_pool.EXPORTS + (thread_pool.EXPORTS if thread_pool.is_supported() else ())
+        temp_arena.EXPORTS
+        + result_pool.EXPORTS
+        + ((*thread_pool.EXPORTS, admission.RESET) if futex.is_supported() else ())
     )
     native = linker.load_text(_text(), exports).keep().addresses
     plain = ctypes.CFUNCTYPE(None)
     for kind in ("arena", "block"):
         forking.around(*(plain(native[f"tfb_{kind}_{verb}"]) for verb in ("hold", "release")))
-    if "tfb_pool_reset" in native:
-        forking.in_child(plain(native["tfb_pool_reset"]))
+    for reset in ("tfb_pool_reset", admission.RESET):
+        if reset in native:
+            forking.in_child(plain(native[reset]))
     return {
         "parallel_for": native.get("tfb_parallel_for", 0),
         "pool": native.get("tfb_pool", 0),
@@ -55,7 +58,7 @@ def _load() -> dict[str, int]:
 
 @functools.cache
 def _text() -> str:
-    machine = platform.machine() if thread_pool.is_supported() else None
+    machine = platform.machine() if futex.is_supported() else None
     is_linux = sys.platform.startswith("linux")
     return module_text(platform.machine(), is_linux, machine, processors.usable_cpus())
 
@@ -65,6 +68,8 @@ def module_text(machine: str, linux: bool, pool_machine: str | None, processors:
     module = ModuleText()
     float_mode.write_functions(module, machine)
     free_list.write_allocation(module, linux)
+    if pool_machine:
+        admission.write_functions(module, pool_machine, processors)
     temp_arena.write_arenas(module)
     result_pool.write_pool(module)
     if pool_machine:

@@ -3,7 +3,8 @@
 `tfb_arena_take(bytes)` gives memory (64-byte aligned, contents undefined) and `tfb_arena_put(ptr)` takes it
 back. As many arenas exist as calls ran at once. The smallest free arena that is big enough is taken; if all are too
 small, the newest one grows. `tfb_run(entry, run_context, args, results, temp_bytes)` calls an entry with an
-arena around it, in the floating-point mode of runs (float_mode.py). `tfb_runs` counts the runs at this moment.
+arena around it, in the floating-point mode of runs (float_mode.py). `tfb_runs` counts the runs at this moment. A run
+with a large arena waits for a processor first (admission.py), unless it calls the host, which may wait for other runs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from ..code import float_mode
 from ..llvm.ir_builder import Function
 from ..llvm.module_text import ModuleText
 from ..llvm.value import Value
+from ..run_context import OFFSETS
+from ..threads import admission
 from .free_list import HEADER_BYTES, FreeList, return_memory_of_new_block
 
 OUT_OF_MEMORY = -12
@@ -71,10 +74,27 @@ def _write_put(arenas: FreeList) -> None:
 
 
 def _write_run(module: ModuleText) -> None:
+    """`tfb_run`; where the module has the functions of admission, a large run waits."""
     names = ("entry_point", "context", "args", "results")
     parameters = [*(("ptr", name) for name in names), ("i64", "temp_bytes")]
+    _write_run_now(module, parameters)
     f = Function(module, "tfb_run", parameters, result="i32", linkage="")
-    entry_point, *arguments = f.pointers(*names)
+    arguments = [f[name] for _, name in parameters]
+    if module.has(admission.ADMIT):
+        with f.if_(f.integer("temp_bytes") >= admission.MIN_BYTES):
+            calls_host = (f.pointer("context") + OFFSETS["feeds"]).load_ptr().is_not_null()
+            with f.if_(~calls_host):
+                f.call(admission.ADMIT, "void", [])
+                status = f.call("run_now", "i32", arguments)
+                f.call(admission.LEAVE, "void", [])
+                f.ret(status)
+    f.ret(f.call("run_now", "i32", arguments))
+    module.add("tfb_run", f.text())
+
+
+def _write_run_now(module: ModuleText, parameters: list[tuple[str, str]]) -> None:
+    f = Function(module, "run_now", parameters, result="i32")
+    entry_point, *arguments = f.pointers("entry_point", "context", "args", "results")
     temp_bytes, mode = f.integer("temp_bytes"), f.stack_slot("i64", 8)
 
     def run(temp: Value) -> Value:
@@ -94,4 +114,4 @@ def _write_run(module: ModuleText) -> None:
     status = run(temp)
     f.call("tfb_arena_put", "void", [temp])
     f.ret(status)
-    module.add("tfb_run", f.text())
+    module.add("run_now", f.text())

@@ -20,8 +20,6 @@ launch cannot change while one is at work.
 
 from __future__ import annotations
 
-import platform
-import sys
 from collections.abc import Callable, Sequence
 
 from ..code import float_mode
@@ -32,6 +30,7 @@ from ..llvm.struct_layout import Field, Struct
 from ..llvm.types import parameters
 from ..llvm.vector_value import VectorValue
 from ..run_context import OFFSETS
+from . import futex
 
 EXPORTS = ("tfb_parallel_for", "tfb_pool", "tfb_pool_reset")
 
@@ -66,8 +65,6 @@ _COUNT_MASK, _MAY_JOIN_SHIFT, _NUMBER_SHIFT = 0xFFFF, 16, 32
 _JOIN = (1 << _MAY_JOIN_SHIFT) - 1  # subtracted: one less may join, one more is at work
 _CLOSED = ~(_COUNT_MASK << _MAY_JOIN_SHIFT)  # nobody may join any more
 
-_FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98, "riscv64": 98}
-_FUTEX_WAIT, _FUTEX_WAKE = 128, 129  # in this process
 _CLOCK_MONOTONIC, _SIG_SETMASK = 1, 2
 _SIGNAL_SET = "[128 x i8]"
 _TURNS_BETWEEN_CLOCKS = 32  # of a spinning helper
@@ -82,15 +79,10 @@ _PAUSE: dict[str, Callable[[Function], object]] = {
 _FAULT_SIGNALS = (4, 7, 8, 11)
 
 
-def is_supported() -> bool:
-    """Whether this machine has futexes; elsewhere kernels run serially."""
-    return sys.platform.startswith("linux") and platform.machine() in _FUTEX_NUMBER
-
-
 def write_pool(module: ModuleText, machine: str, processors: int) -> None:
     """Writes the functions of the pool into a module with those of temp_arena."""
     module.add_global("tfb_pool", f"global [{_POOL_BYTES} x i8] zeroinitializer, align 128")
-    module.declare("syscall", "i64", ["i64", "..."])
+    futex.declare(module)
     _write_now(module)
     _write_work(module)
     _write_wait_for_launch(module, machine)
@@ -139,11 +131,13 @@ class _PoolFunction(Function):
         """A pause while spinning."""
         _PAUSE[self._machine](self)
 
-    def futex(self, address: Ptr, operation: int, number: VectorValue) -> None:
-        """Sleeps while the word (i32) at an address has a value, or wakes so many that sleep there."""
-        call = self.i64(_FUTEX_NUMBER[self._machine]), address, self.constant("i32", operation), number
-        nothing = self.null, self.null, self.constant("i32", 0)
-        self.call("syscall", "i64", [*call, *nothing], signature="i64 (i64, ...)")
+    def sleep(self, address: Ptr, number: VectorValue) -> None:
+        """Sleeps while the word (i32) at an address has a value."""
+        futex.wait(self, self._machine, address, number)
+
+    def wake(self, address: Ptr, number: VectorValue | int) -> None:
+        """Wakes so many that sleep at an address."""
+        futex.wake(self, self._machine, address, number)
 
     def finish(self) -> None:
         """Adds the function to its module."""
@@ -223,7 +217,7 @@ def _write_wait_for_launch(module: ModuleText, machine: str) -> None:
             spin.turns = 0
     with f.repeat():
         f.field("sleepers").atomic_rmw("add", 1, "seq_cst")
-        f.futex(f.field("launch_number").address, _FUTEX_WAIT, seen.cast("trunc", "i32"))
+        f.sleep(f.field("launch_number").address, seen.cast("trunc", "i32"))
         f.field("sleepers").atomic_rmw("sub", 1, "seq_cst")
         return_another_job()
     f.finish()
@@ -254,7 +248,7 @@ def _work_as_helper(f: _PoolFunction, machine: str, may_join: VectorValue, home:
     f.call("work", "void", [joined + 1, home])
     f.field("job").atomic_rmw("sub", 1, "seq_cst")
     with f.if_(f.field("caller_sleeps").atomic_load("seq_cst").differs(0)):
-        f.futex(f.field("job").address, _FUTEX_WAKE, f.constant("i32", 1))
+        f.wake(f.field("job").address, 1)
 
 
 def _write_start_helpers(module: ModuleText) -> None:
@@ -348,7 +342,7 @@ def _open_launch(f: _PoolFunction, may_join: VectorValue) -> None:
     number = _number(f.field("job").atomic_load("monotonic")) + 1
     f.field("job").atomic_store((number << _NUMBER_SHIFT) | (may_join << _MAY_JOIN_SHIFT), "seq_cst")
     with f.if_(f.field("sleepers").atomic_load("seq_cst") > 0):
-        f.futex(f.field("launch_number").address, _FUTEX_WAKE, may_join.cast("trunc", "i32"))
+        f.wake(f.field("launch_number").address, may_join.cast("trunc", "i32"))
 
 
 def _write_wait_for_helpers(module: ModuleText, machine: str) -> None:
@@ -365,7 +359,7 @@ def _write_wait_for_helpers(module: ModuleText, machine: str) -> None:
     with f.repeat() as sleep:
         job = f.field("job").atomic_load("seq_cst")
         sleep.while_((job & _COUNT_MASK).differs(0))
-        f.futex(f.field("job").address, _FUTEX_WAIT, job.cast("trunc", "i32"))
+        f.sleep(f.field("job").address, job.cast("trunc", "i32"))
     f.field("caller_sleeps").atomic_store(f.constant("i32", 0), "monotonic")
     f.ret()
     f.finish()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 from tfbridge.runtime.code import support_library
-from tfbridge.runtime.threads import thread_pool
+from tfbridge.runtime.threads import futex
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64"])
@@ -32,7 +32,7 @@ def test_names_of_machines_on_other_systems(name: str, machine: str) -> None:
 
 def test_no_pool_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    assert not thread_pool.is_supported()
+    assert not futex.is_supported()
 
 
 def test_addresses() -> None:
@@ -40,4 +40,4 @@ def test_addresses() -> None:
     memory = {f"{kind}_{verb}" for kind in ("arena", "block") for verb in ("take", "put", "trim")}
     assert set(known) == {"parallel_for", "pool", "run"} | memory
     assert all(known[name] for name in memory | {"run"})
-    assert (known["parallel_for"] == 0) == (not thread_pool.is_supported())
+    assert (known["parallel_for"] == 0) == (not futex.is_supported())

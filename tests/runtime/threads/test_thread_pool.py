@@ -17,9 +17,9 @@ from run_python import run_python
 from tfbridge.runtime.code import support_library
 from tfbridge.runtime.code.executable import Executable
 from tfbridge.runtime.run_context import RunContext
-from tfbridge.runtime.threads import processors, thread_pool
+from tfbridge.runtime.threads import futex, processors
 
-pytestmark = pytest.mark.skipif(not thread_pool.is_supported(), reason="no pool on this platform")
+pytestmark = pytest.mark.skipif(not futex.is_supported(), reason="no pool on this platform")
 
 KERNEL = ctypes.CFUNCTYPE(None, *(ctypes.c_void_p,) * 2, *(ctypes.c_int64,) * 3)
 
