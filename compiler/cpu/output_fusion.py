@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from ...runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Ptr
 from ...runtime.llvm.target import Target
-from ..analysis.gemm_problem import gemm_problem
+from ..analysis.convolution_problem import as_gemm, convolution_problem
+from ..analysis.gemm_problem import GemmProblem, gemm_problem
 from ..analysis.output_view import output_view
 from ..errors import UnsupportedError
 from ..ir.element_types import ElementType, accumulator_of
@@ -22,7 +23,8 @@ from ..options import Options
 from .codegen.kernel_info import PLAIN, KernelInfo, KernelVariant
 from .codegen.parallel_for import KERNEL_PARAMETERS
 from .convolution.emit import emit_convolution
-from .gemm.emit import emit_gemm
+from .gemm.emit import emit_gemm, ends_in_tiles
+from .gemm.tile_end import TileEnd, tile_end
 from .loops.epilogue import emit_epilogue
 
 _E = ElementType
@@ -65,7 +67,8 @@ def emit_output_fusion(
         raw,
     )
     symbol, keeps_result = None, buffers.raw_output is not None
-    if epilogue is not None:
+    end = _tile_end(target, contraction, raw, epilogue, variant)
+    if epilogue is not None and end is None:
         symbol = emit_epilogue(module, target, epilogue, output_view(contraction), *buffers.of_epilogue())
     if isinstance(contraction.op, Dot):
         problem = gemm_problem(contraction, raw.element_type)
@@ -78,12 +81,34 @@ def emit_output_fusion(
             keeps_result=keeps_result,
             is_partial=variant.is_partial,
             depth_sizes=buffers.of_depth(),
+            end=end,
         )
     else:
-        inner = emit_convolution(module, target, contraction, raw, symbol, variant.b_packed, keeps_result)
+        inner = emit_convolution(
+            module, target, contraction, raw, symbol, variant.b_packed, keeps_result, end
+        )
     if not _keeps_order(computation, contraction):
         inner = dataclasses.replace(inner, in_order=None)
     return _wrapper(module, target, contraction.opcode, inner, buffers)
+
+
+def _tile_end(
+    target: Target,
+    contraction: Instruction,
+    raw: Shape,
+    epilogue: Computation | None,
+    variant: KernelVariant,
+) -> TileEnd | None:
+    """The epilogue as the end of a product's tiles; None where it is not that simple, or the kernel has no tiles."""
+    if epilogue is None or not raw.elements or epilogue.root.shape != raw.with_dims(epilogue.root.shape.dims):
+        return None
+    if isinstance(contraction.op, Dot):
+        problem: GemmProblem | None = gemm_problem(contraction, raw.element_type)
+    else:
+        problem = as_gemm(convolution_problem(contraction, raw.element_type))
+    if problem is None or not ends_in_tiles(target, problem, variant.b_packed, variant.depth_sizes > 0):
+        return None
+    return tile_end(epilogue, problem.n, _FIRST_EPILOGUE_BUFFER)
 
 
 def _keeps_order(computation: Computation, contraction: Instruction) -> bool:

@@ -56,6 +56,7 @@ _ELEMENTS_A_CYCLE = 2  # stored by an inner loop; one expensive value takes as l
 _SHORT_ROW = 16  # elements of a row that does not fill vectors
 _EXPENSIVE_CYCLES = 10  # of values in short rows: from here on it is better to store their operands
 _MAX_REPEATED = 8  # cheap instructions of a fusion that are evaluated more often than they have elements
+_MANY_ROWS = 16  # for which an epilogue computes the same
 _MOVES = (
     DynamicSlice,
     Gather,
@@ -268,9 +269,23 @@ class _Planner:
             is_expensive(instruction)
             or instruction.op.is_reduction
             or any(group.repeated >= _MAX_REPEATED for group in consumers)
+            or self.is_row_of_epilogue(instruction, consumers)
         ):
             return None
         return consumers
+
+    def is_row_of_epilogue(self, instruction: Instruction, consumers: Consumers) -> bool:
+        """Whether an epilogue would compute a value of several others again for many rows: stored, it is one load in
+        the place of two, and the epilogue may be the end of tiles (cpu/gemm/tile_end.py)."""
+        elements = element_count(instruction)
+        return (
+            instruction.op.is_elementwise
+            and sum(not _is_free(o) for o in instruction.operands) > 1
+            and any(
+                group.root in self.chains and evaluations >= _MANY_ROWS * elements
+                for group, evaluations in consumers.items()
+            )
+        )
 
     def is_better_stored(self, instruction: Instruction, groups: Collection[_Group]) -> bool:
         """Whether expensive values are computed in full vectors only if this value is stored."""

@@ -19,6 +19,7 @@ from ...ops import Convolution
 from ..codegen.kernel_info import KernelInfo
 from ..gemm.emit import emit_gemm
 from ..gemm.tasks import CLOCK_GHZ, TASK_US, symbolic_grain
+from ..gemm.tile_end import TileEnd
 from .backward_weights import emit_backward_weights
 from .byte_windows import emit_byte_windows
 from .depthwise import emit_depthwise
@@ -35,12 +36,13 @@ def emit_convolution(
     epilogue: str | None,
     b_packed: bool = False,
     keeps_result: bool = True,
+    end: TileEnd | None = None,
 ) -> KernelInfo:
     """Writes the kernel of a convolution whose sums are stored as `raw`, or kept for the epilogue alone.
 
     Its buffers are input, kernel, result, scratch and those of the epilogue. With `b_packed` the kernel comes as
     `packable` says (blocking.py). `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of
-    the view when it is stored.
+    the view when it is stored. `end`: as emit_gemm has it, of a convolution that is a product.
     Raises: UnsupportedError  element types that no kernel computes.
     """
     problem = convolution_problem(convolution, raw.element_type)
@@ -49,7 +51,7 @@ def emit_convolution(
         return _emit_naive(module, target, convolution, raw, bytes_, epilogue)
     gemm = as_gemm(problem)
     if gemm is not None:
-        return emit_gemm(module, target, gemm, epilogue, b_packed, keeps_result=keeps_result)
+        return emit_gemm(module, target, gemm, epilogue, b_packed, keeps_result=keeps_result, end=end)
     if b_packed:
         packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True, keeps_result)
         assert packed is not None

@@ -26,10 +26,9 @@ from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText,
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
 from ....runtime.sizes import Size
+from . import tile_end
 from .compute_types import Compute, line_vectors
 from .microkernel import (
-    Microkernels,
-    declare_microkernels,
     max_rows,
     microkernel_at,
     tiles_of_rows,
@@ -64,6 +63,10 @@ class P(enum.IntEnum):
     AT_TAIL = 14
     AT_TILE = 15
     B_PANEL = 16
+    FACTORS = 17
+    ADDED = 18
+    LOW = 19
+    HIGH = 20
 
 
 DIRECT, PACK, PACKED = 0, 1, 2  # P.B_MODE: B as it lies, packed by the driver, packed beforehand
@@ -123,12 +126,9 @@ def gemm_name(compute: str, vectors: int) -> str:
     return f"tfb_gemm_{compute}_{vectors}"
 
 
-def declare_block(
-    module: ModuleText, target: Target, name: str, microkernels: Microkernels | None = None
-) -> None:
-    """Declares a library function that computes a block of C, and its microkernels."""
+def declare_block(module: ModuleText, name: str) -> None:
+    """Declares a library function that computes a block of C."""
     module.declare(name, "void", [t for t, _ in BLOCK_PARAMETERS])
-    declare_microkernels(module, target, microkernels or {})
 
 
 def write_gemm(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
@@ -159,6 +159,7 @@ class _Driver:
         self.nr = vectors * compute.lanes
         self.nr_bytes = self.nr * compute.bytes
         self.mr = max_rows(self.target, compute.name, vectors)
+        self.end_rows: list[tuple[Ptr, Ptr]] = []
 
     def write(self) -> None:
         """C (+)= A B, a column block after the other."""
@@ -210,6 +211,8 @@ class _Driver:
         self._pack_b_block()
         self._locate_panels()
         self.is_last_depth = (pc + self.kc) >= p[P.K]
+        if tile_end.ends_tiles(self.compute.name):
+            self.end_rows = [self._locate_end_row(slot) for slot in (P.FACTORS, P.ADDED)]
         self.next_b = self.is_last_depth.choose(
             self.b_block + self.nc * p[P.B_COL], self.b + self.kc * p[P.B_K]
         )
@@ -239,6 +242,19 @@ class _Driver:
         direct_tail = self.tail_in_place.choose(self.b + self.last * self.compute.bytes, self.packed_tail)
         self.b_tail = self.is_direct.choose(direct_tail, self.b_panels + self.panels * self.panel_bytes)
         self.tail_ldb = (self.is_direct & self.tail_in_place).choose(p[P.B_K], self.nr_bytes)
+
+    def _locate_end_row(self, slot: P) -> tuple[Ptr, Ptr]:
+        """Where a row lies that belongs to the end of tiles (tile_end.py): its columns here, and those of the narrow
+        panel. Null where there is none, or tiles do not end here."""
+        f, p, size = self.f, self.p, self.compute.bytes
+        exists = self.is_last_depth & p[slot].differs(tile_end.NONE)
+        row = f.pointer("buffers").at(p[slot], "ptr").load_ptr() + (f.integer("col") + self.jc) * size
+        copy = f.stack_slot(f"[{self.nr_bytes} x i8]")
+        with f.if_(exists & self.tail_separate):
+            narrow = row + self.panels * self.nr_bytes
+            f.call(self.copy, "void", [narrow, 0, copy, 0, 1, self.tail])
+        tail = self.tail_in_place.choose(row + self.last * size, copy)
+        return exists.choose(row, f.null), exists.choose(tail, f.null)
 
     def _row_block(self, ic: Int) -> None:
         f, p = self.f, self.p
@@ -270,7 +286,8 @@ class _Driver:
     def _panel(self, j: Int) -> None:
         b = self.b_panels + j * self.panel_bytes
         c = self.c + j * self.nr_bytes
-        self._macrokernel(b, self.ldb, c, self.p[P.C_ROW], self.vectors, self._next_panel(j))
+        rows = [row.is_null().choose(self.f.null, row + j * self.nr_bytes) for row, _ in self.end_rows]
+        self._macrokernel(b, self.ldb, c, self.p[P.C_ROW], self.vectors, rows, self._next_panel(j))
 
     def _tail_panel(self) -> None:
         """The narrow panel: in place, or through a tile in the scratch memory."""
@@ -284,7 +301,8 @@ class _Driver:
             is_width = self.span.equals(width * self.compute.lanes)
             next_panel = self._next_panel(self.panels)
             with f.if_(is_width):
-                self._macrokernel(self.b_tail, self.tail_ldb, to, ldc, width, next_panel)
+                rows = [row for _, row in self.end_rows]
+                self._macrokernel(self.b_tail, self.tail_ldb, to, ldc, width, rows, next_panel)
         with f.if_(self.tail_separate):
             f.call(self.copy, "void", [self.tile, nr_bytes, c, p[P.C_ROW], self.mc, self.tail])
 
@@ -300,7 +318,14 @@ class _Driver:
         return row, stride, self.f.i64(PREFETCHING_TILES)
 
     def _macrokernel(
-        self, b: Ptr, ldb: Int, c: Ptr, ldc: Int, width: int, next_panel: tuple[Ptr, Int, Int]
+        self,
+        b: Ptr,
+        ldb: Int,
+        c: Ptr,
+        ldc: Int,
+        width: int,
+        end_rows: Sequence[Ptr],
+        next_panel: tuple[Ptr, Int, Int],
     ) -> None:
         """A block of A times one panel: the taller tiles, then the others below them."""
         f = self.f
@@ -309,14 +334,15 @@ class _Driver:
         remaining: list[Value] = []
         if line_vectors(self.target):
             prefetched, remaining = [*next_panel], next_panel_after(f, next_panel, self.kc, self.taller)
+        if end_rows:
+            end = [*end_rows, f.pointer("P") + 8 * int(P.LOW)]
+            prefetched, remaining = end + prefetched, end + remaining
         with f.if_(self.taller.differs(0)):
             self._call(width, self.low + 1, [self.a, self.lda, b, ldb, c, ldc], self.taller, prefetched)
         a, c = self.a + rows * self.lda, c + rows * ldc
         self._call(width, self.low, [a, self.lda, b, ldb, c, ldc], self.tiles - self.taller, remaining)
 
-    def _call(
-        self, width: int, height: Int, matrices: list[Value], tiles: Int, next_panel: list[Value]
-    ) -> None:
+    def _call(self, width: int, height: Int, matrices: list[Value], tiles: Int, others: list[Value]) -> None:
         """Calls the microkernel for tiles of some width and height."""
         kernel = microkernel_at(self.f, self.target, self.microkernels, self.vectors, self.mr, width, height)
-        self.f.call(kernel, "void", [*matrices, self.kc, self.accumulate, tiles, *next_panel])
+        self.f.call(kernel, "void", [*matrices, self.kc, self.accumulate, tiles, *others])

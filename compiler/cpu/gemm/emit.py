@@ -30,11 +30,18 @@ from .byte_rows import sums_across, write_byte_rows
 from .driver import PACKED, P, declare_block, parameter_table, write_gemm
 from .gemv import gemv_name, write_gemv
 from .gemv_split_k import emit_split_k
-from .microkernel import max_rows, microkernel_name, microkernel_table, write_microkernel
+from .microkernel import (
+    declare_microkernels,
+    max_rows,
+    microkernel_name,
+    microkernel_table,
+    write_microkernel,
+)
 from .naive import write_naive
 from .packing import use_panels, use_rows
 from .tasks import PARALLEL_US, TASK_US, microseconds_of, parts, symbolic_grain
-from .unrolled import emit_unrolled
+from .tile_end import TileEnd, ends_tiles
+from .unrolled import emit_unrolled, is_tiny
 
 _ROWS_OF_PARTIAL = 256  # of a task, where a product may be needed in part: B is packed for each of them
 
@@ -51,11 +58,13 @@ def emit_gemm(
     keeps_result: bool = True,
     is_partial: bool = False,
     depth_sizes: Sequence[int] = (),
+    end: TileEnd | None = None,
 ) -> KernelInfo:
     """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers. A C that
     is not kept, because the epilogue alone reads it, may be in a window of the scratch (codegen/result_window.py).
     With `is_partial` perhaps the first rows alone are needed: tasks have few rows. `depth_sizes`: the numbers of
-    buffers that are s32 scalars; the sums are over as many products as the largest of them says.
+    buffers that are s32 scalars; the sums are over as many products as the largest of them says. `end`, in the place of
+    an epilogue where `ends_in_tiles`, is done to what is stored.
 
     `epilogue` names a function of the module, `void (ptr context, ptr buffers, i64 batch, i64 row_low,
     i64 row_high, i64 col_low, i64 col_high)`, called once for every finished block of C. With `b_packed` the
@@ -89,6 +98,11 @@ def emit_gemm(
         return emit_split_k(module, target, problem, blocking, buffers, epilogue)
     tasks = _Tasks(parts(problem.m, blocking.task_rows), parts(problem.n, blocking.task_cols))
     window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
+    if end is not None:
+        assert blocking.compute is not None
+        low, high = end.limits(blocking.compute)
+        slots = {P.FACTORS: end.factors, P.ADDED: end.added, P.LOW: low, P.HIGH: high}
+        blocking = dataclasses.replace(blocking, parameters=blocking.parameters | slots)
     kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes, depth_sizes)
     info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
     return dataclasses.replace(
@@ -97,6 +111,15 @@ def emit_gemm(
         has_window=window_bytes > 0,
         in_order=None if is_transposed else _elements_of_tasks(problem, blocking, tasks),
     )
+
+
+def ends_in_tiles(target: Target, problem: GemmProblem, b_packed: bool, has_depth: bool) -> bool:
+    """Whether the kernel of a problem ends tiles, as a TileEnd says, before it stores them."""
+    is_unrolled = not (b_packed or problem.is_symbolic or has_depth) and is_tiny(problem)
+    if is_unrolled or not b_packed and _is_computed_transposed(problem) or problem.c_strides[-1] != 1:
+        return False
+    blocking = plan_gemm(problem, target, b_packed, has_depth=has_depth)
+    return blocking.vectors > 0 and blocking.task_depth == 0 and ends_tiles(blocking.compute)
 
 
 def _elements_of_tasks(problem: GemmProblem, blocking: Blocking, tasks: _Tasks) -> tuple[int, int] | None:
@@ -172,7 +195,7 @@ def _use_library(module: ModuleText, target: Target, problem: GemmProblem, block
             by_dots = blocking.function == gemv_name(element, weights, compute, transposed=True)
             write_gemv(module, target, element, weights, compute, by_dots, "internal")
         else:
-            declare_block(module, target, blocking.function)
+            declare_block(module, blocking.function)
         return _Library("null", "null", None)
     return _use_driver(module, target, problem, blocking, compute)
 
@@ -192,7 +215,8 @@ def _use_driver(
         for width, mr in blocking.tiles:
             write_microkernel(module, target, compute, width, mr, "internal")
     else:
-        declare_block(module, target, blocking.function, names)
+        declare_block(module, blocking.function)
+        declare_microkernels(module, target, compute, names)
     table = microkernel_table(target, vectors, max_rows(target, compute, vectors), names)
     return _Library(pack_a, pack_b, table)
 

@@ -4,7 +4,7 @@
         tile = C, or zeros
         for k in range(kc):
             tile += A[:, k] * B[k, :]            mr x 1 times 1 x nr
-        C = tile
+        C = tile, of floats perhaps after its end (tile_end.py)
 
 A is read as it lies, an element of each row at a time; B from a packed panel, or as it lies. Sizes are known at run
 time, strides are bytes. There is a microkernel for every height and width of a tile, compiled once per machine when
@@ -24,6 +24,7 @@ from ....runtime.llvm.ir_builder import Function, ModuleText, Value
 from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
+from . import tile_end
 from .byte_products import extra_registers
 from .compute_types import COMPUTE_TYPES, QUADS, SIZES, Compute, line_vectors
 from .panel_prefetch import NEXT_PANEL, UNROLLED_STEPS, OutputPrefetch, prefetch_rows, prefetch_stride
@@ -89,8 +90,9 @@ def tile_widths(target: Target, columns: int, vectors: int, lanes: int) -> set[i
 _PARAMETERS = parameters("ptr A, i64 lda, ptr B, i64 ldb, ptr C, i64 ldc, i64 kc, i64 accumulate, i64 tiles")
 
 
-def _parameters(target: Target) -> tuple[tuple[str, str], ...]:
-    return (*_PARAMETERS, *NEXT_PANEL) if line_vectors(target) else _PARAMETERS
+def _parameters(target: Target, compute: str) -> list[tuple[str, str]]:
+    ends = tile_end.PARAMETERS if tile_end.ends_tiles(compute) else ()
+    return [*_PARAMETERS, *ends, *(NEXT_PANEL if line_vectors(target) else ())]
 
 
 def microkernel_name(compute: str, width: int, mr: int) -> str:
@@ -104,7 +106,7 @@ def write_microkernel(
     """Writes the microkernel for tiles of `width` vectors and mr rows into a module."""
     name = microkernel_name(compute, width, mr)
     if not module.has(name):
-        f = Function(module, name, _parameters(target), linkage=linkage)
+        f = Function(module, name, _parameters(target, compute), linkage=linkage)
         _Microkernel(f, Compute(target, compute), width, mr).write()
         module.add(name, f.text())
 
@@ -142,6 +144,8 @@ class _Microkernel:
                     tiles.a, tiles.c, start, tiles.next_row, stride
                 )
                 sums = self.tile.plus_old(self.accumulates, sums, addresses)
+            if tile_end.ends_tiles(self.compute.name):
+                sums = tile_end.end(self.tile, sums, *f.pointers("factors", "added", "limits"))
             self.tile.store(sums, addresses)
             tiles.a = tiles.a + self.lda * self.mr
             tiles.c = tiles.c + self.ldc * self.mr
@@ -248,7 +252,7 @@ def microkernel_at(
     return Ptr.of(f, table).at(Int.of(f, height) + first, "ptr").load_ptr()
 
 
-def declare_microkernels(module: ModuleText, target: Target, names: Microkernels) -> None:
+def declare_microkernels(module: ModuleText, target: Target, compute: str, names: Microkernels) -> None:
     """Declares the microkernels of a table."""
     for name in names.values():
-        module.declare(name, "void", [t for t, _ in _parameters(target)])
+        module.declare(name, "void", [t for t, _ in _parameters(target, compute)])

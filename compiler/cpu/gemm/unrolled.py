@@ -28,9 +28,8 @@ def emit_unrolled(
 ) -> KernelInfo | None:
     """Writes the kernel of a problem as emit_gemm does; None where the problem is not so small. A task is one batch."""
     compute = compute_of(problem.element_type, problem.result_type, problem.quads)
-    products = problem.m * problem.n * problem.k
     batches = math.prod(problem.batch)
-    if compute is None or not 0 < products <= MAX_PRODUCTS or batches == 0:
+    if compute is None or not is_tiny(problem) or batches == 0:
         return None
     f = Function(module, "SELF", KERNEL_PARAMETERS)
     context, table = f.pointers("context", "buffers")
@@ -42,10 +41,15 @@ def emit_unrolled(
         if epilogue:
             f.call(epilogue, "void", [context, table, task.index, 0, problem.m, 0, problem.n])
     f.ret()
-    microseconds = batches * (BATCH_NS + products * PRODUCT_NS) / 1e3
+    microseconds = batches * (BATCH_NS + problem.m * problem.n * problem.k * PRODUCT_NS) / 1e3
     grain = max(1, min(batches, math.ceil(TASK_US * batches / microseconds)))
     parallel = batches > 1 and target.threads > 1 and microseconds >= PARALLEL_US
     return KernelInfo(module.define("gemm", f), batches, grain, parallel, 0, problem.flops, problem.bytes)
+
+
+def is_tiny(problem: GemmProblem) -> bool:
+    """Whether one batch of a product is so small that it is written out."""
+    return 0 < problem.m * problem.n * problem.k <= MAX_PRODUCTS
 
 
 def _merged_batch_axes(problem: GemmProblem) -> list[tuple[int, int, int, int]]:

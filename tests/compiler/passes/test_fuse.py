@@ -75,6 +75,24 @@ def test_bias_and_activation_follow_the_product():
     assert [f.kind for f in parts] == ["kOutput", "kInput"]
 
 
+def test_a_batch_normalisation_after_a_product_is_computed_once_for_all_rows():
+    """The factor and what is added, each a row, are one kernel."""
+    x, w = parameter(0, "f32", 64, 32), parameter(1, "f32", 32, 16)
+    gamma, beta, mean, variance = (parameter(2 + k, "f32", 16) for k in range(4))
+    factor = op("multiply", gamma, op("rsqrt", op("multiply", variance, variance)))
+    shift = op("subtract", beta, op("multiply", mean, factor))
+    rows = [broadcast(row, (64, 16), (1,)) for row in (factor, shift)]
+    root = op("add", op("multiply", make(Dot((1,), (0,)), x, w), rows[0]), rows[1])
+    before = Computation("main", root, [x, w, gamma, beta, mean, variance])
+    module = fuse(Module("m", before), DEFAULT_OPTIONS)
+    small, product = fusions(module)
+    assert (small.kind, product.kind) == ("kLoop", "kOutput")
+    assert [i.opcode for i in product.computation.instructions].count("multiply") == 1
+    arrays = [sample(p.shape, 1) for p in before.parameters]
+    (found,) = LocalClient().compile(module).execute(arrays)
+    np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-4)
+
+
 def test_reshapes_do_not_end_what_follows_the_product():
     x, w, b = parameter(0, "f32", 24, 32), parameter(1, "f32", 32, 16), parameter(2, "f32", 16)
     added = op("add", make(Reshape((4, 6, 16)), make(Dot((1,), (0,)), x, w)), broadcast(b, (4, 6, 16), (2,)))

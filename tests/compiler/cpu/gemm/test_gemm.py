@@ -17,11 +17,13 @@ from tfbridge.compiler.cpu.gemm.driver import P
 from tfbridge.compiler.cpu.gemm.emit import (
     KernelInfo,
     emit_gemm,
+    ends_in_tiles,
     pack_b_reference,
     packed_b_layout,
 )
 from tfbridge.compiler.cpu.gemm.microkernel import tile_heights
 from tfbridge.compiler.cpu.gemm.tasks import PARALLEL_US, microseconds_of
+from tfbridge.compiler.cpu.gemm.tile_end import NONE, TileEnd
 from tfbridge.compiler.cpu.objects.library_functions import build_library, emit_library
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.errors import UnsupportedError
@@ -488,3 +490,35 @@ def test_every_width_of_the_last_packed_panel(m: int, k: int, dtype: object) -> 
         module = ModuleText(TARGET)
         run_kernel(emit_gemm(module, TARGET, problem, b_packed=True), module, arrays)
         check(arrays[2], a, b)
+
+
+@pytest.mark.parametrize("has_factors", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_end_of_tiles(dtype: object, packed: bool, has_factors: bool) -> None:
+    """A row of factors, one that is added, and limits: in one sum and in several that are added up, for columns that
+    fill panels and others; a NaN stays, and no row is read beyond its end."""
+    lanes = TARGET.lanes(np.dtype(dtype).itemsize * 8)
+    sizes = itertools.product((2, 61), (7, 2200), (2 * lanes, *widths_of_last_panels(lanes), 7 * lanes + 1))
+    seen = 0
+    for number, (m, k, n) in enumerate(sizes):
+        a, b = random((2, m, k), dtype), random((1, k, n), dtype, 1)
+        a[0, 0, 0] = np.nan
+        shared = np.broadcast_to(b, (2, k, n))
+        c, plain = (guarded_copy(np.full((2, m, n), np.nan, dtype), True) for _ in range(2))
+        problem = problem_of(a, shared, c)
+        layout = packed_b_layout(problem, TARGET) if packed else None
+        if not ends_in_tiles(TARGET, problem, layout is not None, False):
+            continue
+        seen += 1
+        operand = pack_b_reference(b, layout) if layout else shared
+        low, high = ((0.0, math.inf), (-math.inf, math.inf), (-0.5, 0.75))[number % 3]
+        end = TileEnd(5 if has_factors else NONE, 4, low, high)
+        factors, added = (guarded_copy(random((n,), dtype, 2 + s), True) for s in range(2))
+        for result, options, more in ((c, {"end": end}, [added, factors]), (plain, {}, [])):
+            module = ModuleText(TARGET)
+            info = emit_gemm(module, TARGET, problem, b_packed=layout is not None, **options)
+            run_kernel(info, module, [a, operand, result, *more])
+        expected = (plain * factors if has_factors else plain) + added
+        np.testing.assert_array_equal(c, np.minimum(np.maximum(expected, low), high).astype(dtype))
+    assert seen > 8
