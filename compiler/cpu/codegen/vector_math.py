@@ -82,9 +82,9 @@ def _exp_reduce(x: VectorValue) -> tuple[VectorValue, VectorValue, VectorValue]:
     return whole, shifted.as_bits() - shifted.number(magic).as_bits(), r
 
 
-def _exp_reduced(r: VectorValue) -> VectorValue:
-    """e^r for |r| <= ln 2 / 2."""
-    return horner(r, (*_EXP[r.bits], 1.0, 1.0))
+def _exp_reduced(r: VectorValue, factor: float = 1.0) -> VectorValue:
+    """e^r times a power of two for |r| <= ln 2 / 2."""
+    return horner(r, [c * factor for c in (*_EXP[r.bits], 1.0, 1.0)])
 
 
 def _power_of_two(n: VectorValue) -> VectorValue:
@@ -181,6 +181,8 @@ def erf(x: VectorValue) -> VectorValue:
 
 
 # e^(x^2) erfc(x) for x up to 10.2 as a quotient of polynomials: least relative error, 2^-27. All terms are positive.
+_ERFC_LARGEST = 10.06  # from here on erfc rounds to 0
+_ERFC_SHIFT = 2.0**32  # of e^-(x^2), which is no normal number there
 _ERFC_ABOVE = (3.28879805e-2, 2.29654753e-1, 7.32518742e-1, 1.23928351, 1.00000001)
 _ERFC_BELOW = (5.82917434e-2, 4.07078434e-1, 1.32707584, 2.40413116, 2.36766327, 1.0)
 
@@ -189,8 +191,9 @@ def erfc(x: VectorValue) -> VectorValue:
     """1 - erf(x), exact also where erf is nearly 1."""
     if x.bits == 64:
         return per_lane(x.f, "erfc", [x])
-    size = abs(x).at_most(11.0)  # where the result is 0
-    factor = horner(size, _ERFC_ABOVE).quotient(horner(size, _ERFC_BELOW))
+    size = abs(x).at_most(_ERFC_LARGEST)
+    above = [c / _ERFC_SHIFT for c in _ERFC_ABOVE]
+    factor = horner(size, above).quotient(horner(size, _ERFC_BELOW))
     square = size * size
     if has_fma(x):
         lost = size.fma(size, -square)  # by rounding; e^-lost is 1 - lost
@@ -198,8 +201,10 @@ def erfc(x: VectorValue) -> VectorValue:
         high = (size.as_bits() & ~0xFFF).as_float()
         low = size - high
         lost = (high * high - square) + (high + high) * low + low * low
-    e = exp_of_negative(-square)
-    tail = e.fma(-lost, e) * factor
+    whole, n, r = _exp_reduce(-square)
+    e = _exp_reduced(r, _ERFC_SHIFT)
+    e = e.scaled(whole) if has_scaling(x.f) else _times_power_of_two(e, n)
+    tail = e.fma(-lost, e) * factor  # which has a NaN
     return (x < 0.0).choose(2.0 - tail, tail)
 
 
