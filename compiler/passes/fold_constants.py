@@ -3,8 +3,8 @@
     a = s32[2] constant({1, 2})                            c = s32[2] constant({2, 4})
     c = s32[2] add(a, a)                          =>
 
-The module does not grow: broadcasts and iotas are not folded, and a value larger than its operands is folded only
-when it is small.
+The module does not grow: broadcasts and iotas are not folded for themselves, and a value larger than the constants that
+it is computed of is folded only when it is small.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import math
 import numpy as np
 
 from ...runtime.code import float_mode
-from ...runtime.sizes import Size
+from ...runtime.sizes import Size, is_symbolic
 from ..evaluator.evaluator import apply_computation
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, Module, Value
@@ -41,8 +41,7 @@ def _fold(instruction: Instruction) -> Instruction | None:
     op = instruction.op
     if (
         not instruction.operands
-        or not isinstance(instruction.operands[0].op, Constant)
-        or not all(isinstance(o.op, Constant) for o in instruction.operands)
+        or not all(map(_is_known, instruction.operands))
         or isinstance(op, (Broadcast, Iota, OptimizationBarrier, While))
         or instruction.has_side_effect
         or not instruction.shape.is_array
@@ -50,9 +49,11 @@ def _fold(instruction: Instruction) -> Instruction | None:
         or any(map(_has_loop, op.called()))
     ):
         return None
-    operand_bytes, result_bytes = sum(o.shape.bytes for o in instruction.operands), instruction.shape.bytes
+    constants = {o if isinstance(o.op, Constant) else o.operands[0] for o in instruction.operands}
+    constant_bytes, result_bytes = sum(c.shape.bytes for c in constants), instruction.shape.bytes
+    operand_bytes = sum(o.shape.bytes for o in instruction.operands)
     limit = MAX_BYTES_OF_LOOPS if _is_slow(op) else MAX_BYTES
-    if max(operand_bytes, result_bytes) > limit or result_bytes > max(operand_bytes, SMALL_BYTES):
+    if max(operand_bytes, result_bytes) > limit or result_bytes > max(constant_bytes, SMALL_BYTES):
         return None
     window = getattr(op, "window", None)
     if window is not None and not _is_small(window, instruction.operands[0].shape, op):
@@ -61,6 +62,13 @@ def _fold(instruction: Instruction) -> Instruction | None:
     return dataclasses.replace(
         instruction, op=Constant(Literal(value, instruction.shape.element_type)), operands=()
     )
+
+
+def _is_known(value: Instruction) -> bool:
+    """Whether a value is a constant, or one broadcast to sizes that are known."""
+    if isinstance(value.op, Broadcast):
+        return isinstance(value.operands[0].op, Constant) and not is_symbolic(value.shape.dims)
+    return isinstance(value.op, Constant)
 
 
 def _has_size(value: object) -> bool:
@@ -96,8 +104,8 @@ def _has_loop(computation: Computation) -> bool:
 
 
 def evaluate_op(instruction: Instruction) -> Value:
-    """The value of an instruction whose operands are constants, as compiled code computes it."""
-    operands = [o.op.reference() for o in instruction.operands]
+    """The value of an instruction on constants, or constants broadcast, as compiled code computes it."""
+    operands = [o.op.reference(*(inner.op.reference() for inner in o.operands)) for o in instruction.operands]
     with np.errstate(all="ignore"), float_mode.of_runs():
         if next(instruction.op.called(), None) is not None:
             return instruction.op.reference(*operands, call=apply_computation)

@@ -31,6 +31,7 @@ from .normalize_layouts import normalize_layouts
 from .pad_dynamic_dimensions import pad_dynamic_dimensions
 from .parallelize_loops import parallelize_loops
 from .prune_sorts import prune_sorts
+from .scale_weights import scale_weights
 from .share_kernels import share_kernels
 from .simplify import simplify
 from .small_dots import small_dots
@@ -47,6 +48,7 @@ PASSES: tuple[Pass, ...] = (
     fold_constants,
     cse,
     dce,
+    scale_weights,
     prune_sorts,
     inline_calls,
     simplify,
@@ -107,6 +109,9 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("cse", "loop_invariant_code_motion", "a value that is computed twice would be moved twice"),
     ("cse", "narrow_to_slices", "equal values with different slices are one value, of which both are read"),
     ("dce", "narrow_to_slices", "what reads a value for nothing reads all of it"),
+    ("fold_constants", "scale_weights", "factors are computed of constants"),
+    ("dce", "scale_weights", "a dead value would be another user of a product"),
+    ("scale_weights", "fuse", "the weights are constants of their own"),
     ("dce", "prune_sorts", "an unused value of a loop may be the only user of a result"),
     ("prune_sorts", "narrow_to_slices", "what is carried along is read for nothing"),
     ("narrow_to_slices", "simplify", "slices that it adds meet broadcasts, pads and other slices"),

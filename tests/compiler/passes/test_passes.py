@@ -41,6 +41,7 @@ from tfbridge.compiler.passes.pipeline import (
     verify_step,
 )
 from tfbridge.compiler.passes.prune_sorts import prune_sorts
+from tfbridge.compiler.passes.scale_weights import scale_weights
 from tfbridge.compiler.passes.share_kernels import share_kernels
 from tfbridge.compiler.passes.simplify import RULES, simplify
 from tfbridge.compiler.passes.small_dots import small_dots
@@ -139,6 +140,7 @@ OTHERS = {
         narrow_to_slices,
         combine_all_reduces,
         prune_sorts,
+        scale_weights,
         tabulate,
         collapse_pads,
         whole_quads,
