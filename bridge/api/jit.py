@@ -240,7 +240,7 @@ class Jit(DispatchCache):
                 TypeError, ValueError
             ):  # where TensorFlow converts arrays to other types
                 if has_arrays((args, kwargs)):
-                    args, kwargs = with_tensors(args), with_tensors(kwargs)
+                    args, kwargs = self._with_tensors(args), with_tensors(kwargs)
                     if self._traced.get_concrete_function(*args, **kwargs) is not concrete:
                         return result
                     tensors = tfp.flat_arguments(self._traced, concrete, args, kwargs)

@@ -16,6 +16,7 @@ from .call_plan import NO_FAST_PATH, CallPlan, DispatchEntry, FastPath
 MAX_ENTRIES = 2048
 """Of one function. More than a launch has: of too many that are called in turns, none would be found."""
 _VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # arguments traced by value
+_ARRAYS = frozenset({np.ndarray, *(np.dtype(code).type for code in "?bhilqBHILQefdFD")})  # traced as tensors
 _COMPOSITES = frozenset({tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices})
 
 
@@ -30,7 +31,7 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
         key.append(_tensor_key(value))
     elif kind in _VALUES:
         key.append((kind, value))
-    elif kind is np.ndarray:
+    elif kind in _ARRAYS:
         _flatten(tf.convert_to_tensor(value), tensors, key)
     elif kind is dict:
         key.append((kind, tuple(value)))
@@ -65,14 +66,14 @@ def _ragged_parts(ragged: tf.RaggedTensor) -> list[tf.Tensor]:
 
 
 def has_arrays(value: object) -> bool:
-    """Whether there are arrays in a structure."""
-    return any(type(item) is np.ndarray for item in tf.nest.flatten(value))
+    """Whether there are arrays, or NumPy's scalars, in a structure."""
+    return any(type(item) in _ARRAYS for item in tf.nest.flatten(value))
 
 
 def with_tensors(value: Any) -> Any:
     """An argument (or all of them) with tensors in the place of its arrays."""
     kind = type(value)
-    if kind is np.ndarray:
+    if kind in _ARRAYS:
         return tf.convert_to_tensor(value)
     if kind is dict:
         return {name: with_tensors(item) for name, item in value.items()}
@@ -134,24 +135,45 @@ class DispatchCache:
         """A call that no tape watches and that missed the last fast path."""
         if kwargs:
             return self._structured_call(args, kwargs)
+        missed, tensors = self._fast_path, args
         try:
             key = tuple([_tensor_key(a) for a in args])
         except (TypeError, AttributeError):
-            return self._structured_call(args, kwargs)
+            if not all(type(a) is _eager_tensor or type(a) in _ARRAYS for a in args):
+                return self._structured_call(args, kwargs)
+            try:
+                missed, tensors = NO_FAST_PATH, self._with_tensors(args)  # which no fast path has seen
+            except (TypeError, ValueError):
+                return self._first_call(args, kwargs)
+            key = tuple([_tensor_key(t) for t in tensors])
         try:
             entry = self._entries[key]
         except KeyError:
             if not self._fits_signature(key):
                 return self._first_call(args, kwargs)
             entry = self._new_entry(key)
-        missed = self._fast_path
         if entry is not None:
             self._fast_path = entry.fast_path
-        return self._dispatch(entry, args, kwargs, args, missed)
+        return self._dispatch(entry, args, kwargs, tensors, missed)
 
     def _signature(self) -> Sequence[Any] | None:
         """The input signature, for a function of which one trace serves all calls that fit it."""
         return None
+
+    def _with_tensors(self, args: tuple[object, ...]) -> tuple[Any, ...]:
+        """Arguments with tensors in the place of their arrays, of the types that the signature gives them.
+
+        Raises: TypeError, ValueError  TensorFlow must tell what is wrong with an argument.
+        """
+        specs = self._signature()
+        if specs is None or len(specs) != len(args):
+            return tuple(map(with_tensors, args))
+        return tuple(
+            tf.convert_to_tensor(a, spec.dtype)
+            if type(a) in _ARRAYS and type(spec) is tf.TensorSpec
+            else with_tensors(a)
+            for a, spec in zip(args, specs)
+        )
 
     def _fits_signature(self, key: tuple[TensorKey, ...]) -> bool:
         """Whether TensorFlow would find the trace of earlier calls for tensors with these keys."""
@@ -199,6 +221,7 @@ class DispatchCache:
         """Adds an entry: calls like this one go through TensorFlow's executor."""
         key: list[object] = []
         with contextlib.suppress(TypeError, ValueError):
+            args = self._with_tensors(args)
             _flatten((args, kwargs), [], key)
             if kwargs or any(type(a) is not _eager_tensor for a in args):
                 bounded(self._structured_entries, MAX_ENTRIES)[tuple(key)] = [], None

@@ -101,10 +101,9 @@ class _FunctionCalls(DispatchCache):
             if result is not NotImplemented:
                 return result
         with contextlib.suppress(TypeError, ValueError):
-            if self._function.input_signature is None and has_arrays(
-                (args, kwargs)
-            ):  # it would convert them itself
-                args, kwargs = with_tensors(args), with_tensors(kwargs)
+            has_signature = self._function.input_signature is not None
+            if has_arrays((args, kwargs)) and not (has_signature and kwargs):  # else it converts them itself
+                args, kwargs = self._with_tensors(args), with_tensors(kwargs)
         tfp.count_calls(self._function, self.unseen)
         self.unseen = 0
         outer, _first_call_state.reached = _first_call_state.reached, _Reached()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from tfbridge.bridge.api.jit import Jit
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Point = collections.namedtuple("Point", "x y")
@@ -70,6 +71,48 @@ def test_arrays() -> None:
     compiled(array)
     array[0, 1] = 9.0
     assert float(compiled(array)[0, 1]) == 9.0**3
+
+
+@pytest.mark.parametrize(
+    ("signature", "args"),
+    [
+        (None, (X,)),
+        (None, (X.astype("f8"), 2)),
+        (None, (tf.constant(X), np.int64(3))),
+        (None, (np.float32(2.0), np.float32(3.0))),
+        (None, ({"x": X, "k": np.float32(2.0)},)),
+        ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X, np.float32(2.0))),
+        ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X.astype("f8"), np.float64(2.0))),
+        ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X.astype("i4"), tf.constant(2.0))),
+    ],
+)
+def test_calls_with_arrays_are_found_again(
+    signature: Any, args: tuple[Any, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorFlow is asked for the function of arrays like these once, whatever types it gives them."""
+    firsts: list[object] = []
+    first_call = Jit._first_call
+    monkeypatch.setattr(Jit, "_first_call", lambda *a: firsts.append(a) or first_call(*a))
+
+    def function(x: Any, k: Any = 2) -> Any:
+        return x["x"] ** x["k"] if isinstance(x, dict) else x ** tf.cast(k, x.dtype)
+
+    plain = tf.function(function, input_signature=signature)
+    compiled = tfbridge.jit(plain)
+    for _ in range(4):
+        wanted, found = plain(*args), compiled(*args)
+        assert wanted.dtype == found.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert len(firsts) == 1
+
+
+def test_arrays_that_tensorflow_refuses() -> None:
+    compiled = tfbridge.jit(tf.function(lambda x: x + 1.0, input_signature=[tf.TensorSpec([3])]))
+    for wrong in (X, np.array(["a", "b", "c"])):
+        for _ in range(2):
+            with pytest.raises((TypeError, ValueError)):
+                compiled(wrong)
+    assert compiled(np.zeros(3)).numpy().tolist() == [1.0, 1.0, 1.0]
 
 
 def test_nested_arguments_and_results() -> None:
