@@ -300,6 +300,8 @@ def _plan_of(concrete: ConcreteFunction) -> CallPlan | None:
 
 
 def _new_plan(concrete: ConcreteFunction) -> CallPlan | None:
+    if tfp.has_symbolic_captures(concrete):  # which are others in each call
+        return None
     try:
         options = _options_of(concrete)
         if options is None:

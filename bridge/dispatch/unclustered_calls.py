@@ -49,7 +49,7 @@ class _Calls:
         self.misses = self.remaining = self.publications = self.uncounted = 0
         self.is_ready = is_ready
         self.served = Served()  # before the function was made ready
-        self.early: list[Arguments] = []  # of those calls
+        self.early: list[Arguments] = []  # of those calls, with what the caller passed for symbolic captures
         self.asked: float | None = None  # the priority with which that was asked for
 
     def take(self) -> bool:
@@ -81,7 +81,8 @@ def first_call(
     if calls is None:
         calls = concrete.__dict__.setdefault(_CALLS, _Calls(is_ready=True))
     if len(calls.early) < _MAX_EARLY_CALLS:
-        calls.early.append([_kept(tensor) for tensor in tensors])
+        passed = [*tensors, *captured] if tfp.has_symbolic_captures(concrete) else tensors
+        calls.early.append([_kept(tensor) for tensor in passed])
     begin = time.perf_counter()
     with tfp.without_graph_passes():
         result = tfp.call_concrete(concrete, tensors, captured)
@@ -109,7 +110,8 @@ def as_tensors(arguments: Arguments) -> list[tf.Tensor]:
 def _prepare(context: contextvars.Context, prepare: Prepare, function: weakref.ref[ConcreteFunction]) -> None:
     concrete = function()
     if concrete is not None:
-        context.run(prepare, concrete, concrete.__dict__[_CALLS].early, concrete.captured_inputs)
+        captured = () if tfp.has_symbolic_captures(concrete) else concrete.captured_inputs
+        context.run(prepare, concrete, concrete.__dict__[_CALLS].early, captured)
 
 
 def route(plan: CallPlan, concrete: ConcreteFunction) -> None:

@@ -977,6 +977,14 @@ def count_calls(function: Any, count: int) -> None:
         )
 
 
+def has_symbolic_captures(concrete: ConcreteFunction) -> bool:
+    """Whether a concrete function captured tensors of another graph: callers pass others for them, as a tape does that
+    calls the function of a gradient."""
+    return any(
+        isinstance(c, tf.Tensor) and not isinstance(c, ops.EagerTensor) for c in concrete.captured_inputs
+    )
+
+
 def makes_captures_anew(concrete: ConcreteFunction) -> bool:
     """Whether some of what a concrete function captured is made at each of its calls."""
     return any(map(callable, concrete._captured_inputs))

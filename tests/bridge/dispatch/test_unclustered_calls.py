@@ -188,3 +188,20 @@ def test_a_function_that_an_earlier_process_met_is_not_prepared() -> None:
         concrete = tf.function(in_parts).get_concrete_function(tf.TensorSpec([None, 6]))
         concrete(tf.ones([2, 6]))
         assert concrete.__dict__["_tfbridge_in_background"] == is_prepared
+
+
+def test_a_tape_around_calls(caplog: pytest.LogCaptureFixture) -> None:
+    """The function of the gradient, whose captures are others in each call, is compiled too."""
+    x = tf.constant(np.linspace(-1, 1, 6, dtype=np.float32))
+    function = tf.function(lambda x: tf.tanh(x) * 2.0 + x)
+    tfbridge.reset_stats()
+    tfbridge.enable_auto_clustering(min_cluster_size=1)
+    with tfbridge.options(cost_guard=False):
+        for _ in range(20):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                total = tf.reduce_sum(function(x))
+            np.testing.assert_allclose(tape.gradient(total, x), 3 - 2 * np.tanh(x) ** 2, rtol=1e-5)
+            tfbridge.wait_for_compilation()
+    assert not caplog.records
+    assert tfbridge.stats()["clusters_compiled"] > 1
