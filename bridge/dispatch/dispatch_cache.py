@@ -37,7 +37,7 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
         key.append((kind, tuple(value)))
         for item in value.values():
             _flatten(item, tensors, key)
-    elif kind is tuple or kind is list:
+    elif kind is tuple or kind is list or _is_named(kind):
         key.append((kind, len(value)))
         for item in value:
             _flatten(item, tensors, key)
@@ -51,6 +51,11 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
             _flatten(item, tensors, key)
     else:
         raise TypeError(f"a call with {kind.__name__}")
+
+
+def _is_named(kind: type) -> bool:
+    """Whether a type is that of tuples with named fields."""
+    return issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
 def _ragged_parts(ragged: tf.RaggedTensor) -> list[tf.Tensor]:
@@ -77,7 +82,16 @@ def with_tensors(value: Any) -> Any:
         return tf.convert_to_tensor(value)
     if kind is dict:
         return {name: with_tensors(item) for name, item in value.items()}
+    if _is_named(kind):
+        return kind(*map(with_tensors, value))
     return kind(map(with_tensors, value)) if kind is tuple or kind is list else value
+
+
+def as_given_by(spec: Any, value: Any) -> Any:
+    """An argument with tensors in the place of its arrays; an array as a tensor of the spec's type, if it has one."""
+    if type(value) in _ARRAYS and type(spec) is tf.TensorSpec:
+        return tf.convert_to_tensor(value, spec.dtype)
+    return with_tensors(value)
 
 
 _tensor_key, _eager_tensor = tfp.tensor_key, tfp.eager_tensor_type()
@@ -168,12 +182,7 @@ class DispatchCache:
         specs = self._signature()
         if specs is None or len(specs) != len(args):
             return tuple(map(with_tensors, args))
-        return tuple(
-            tf.convert_to_tensor(a, spec.dtype)
-            if type(a) in _ARRAYS and type(spec) is tf.TensorSpec
-            else with_tensors(a)
-            for a, spec in zip(args, specs)
-        )
+        return tuple(map(as_given_by, specs, args))
 
     def _fits_signature(self, key: tuple[TensorKey, ...]) -> bool:
         """Whether TensorFlow would find the trace of earlier calls for tensors with these keys."""

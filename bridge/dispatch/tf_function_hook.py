@@ -35,7 +35,15 @@ from ..tf_internals import symbols as tfp
 from ..tf_internals.types import ConcreteFunction
 from . import earlier_functions, fast_call, unclustered_calls
 from .call_plan import CallPlan
-from .dispatch_cache import MAX_ENTRIES, DispatchCache, TensorKey, fit_signature, has_arrays, with_tensors
+from .dispatch_cache import (
+    MAX_ENTRIES,
+    DispatchCache,
+    TensorKey,
+    as_given_by,
+    fit_signature,
+    has_arrays,
+    with_tensors,
+)
 from .staged_plan import staged_plan_of
 
 # attributes of TensorFlow's functions
@@ -101,10 +109,10 @@ class _FunctionCalls(DispatchCache):
             if result is not NotImplemented:
                 return result
         with contextlib.suppress(TypeError, ValueError):
-            has_signature = self._function.input_signature is not None
+            has_signature = self._signature() is not None
             if has_arrays((args, kwargs)) and not (has_signature and kwargs):  # else it converts them itself
                 args, kwargs = self._with_tensors(args), with_tensors(kwargs)
-        tfp.count_calls(self._function, self.unseen)
+        self._tell_of_unseen_calls()
         self.unseen = 0
         outer, _first_call_state.reached = _first_call_state.reached, _Reached()
         try:
@@ -126,6 +134,9 @@ class _FunctionCalls(DispatchCache):
             self.misses = 0
         return result
 
+    def _tell_of_unseen_calls(self) -> None:
+        tfp.count_calls(self._function, self.unseen)
+
     def _early_call(self, args: tuple[Any, ...]) -> Any:
         """A call of a concrete function that TensorFlow serves until it is made ready: one to which a call with tensors
         of these types and dims came before, or that serves all which fit the signature. NotImplemented: TensorFlow has
@@ -146,12 +157,40 @@ class _FunctionCalls(DispatchCache):
         return unclustered_calls.first_call(_prepare, concrete, args, captured)
 
 
+class _ConcreteCalls(_FunctionCalls):
+    """The calls of one concrete function: one trace of a tf.function, a signature of a SavedModel."""
+
+    def __init__(self, function: Any, original: Callable[..., Any]) -> None:
+        super().__init__(function, original)
+        self._keywords: dict[str, Any] = (function.structured_input_signature or ((), {}))[1]
+
+    def _signature(self) -> Sequence[Any] | None:
+        return None
+
+    def _tell_of_unseen_calls(self) -> None:
+        pass
+
+    def _with_tensors(self, args: tuple[object, ...]) -> tuple[Any, ...]:
+        raise TypeError("TensorFlow converts what is no tensor, or tells that it does not")
+
+    def _structured_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
+        """As for any function; TensorFlow converts arrays of keywords alone, to the types of the signature."""
+        arrays = {n: v for n, v in kwargs.items() if type(v) is not _eager_tensor and has_arrays(v)}
+        if any(type(self._keywords.get(name)) is not tf.TensorSpec for name in arrays):
+            return self._traced_call(args, kwargs)
+        try:
+            tensors = {name: as_given_by(self._keywords[name], value) for name, value in arrays.items()}
+        except (TypeError, ValueError):
+            return self._traced_call(args, kwargs)
+        return super()._structured_call(args, kwargs | tensors)
+
+
 def install(options_of: OptionsOf, on_plan: Callable[[CallPlan], object]) -> None:
     """Installs the hook for concrete functions that `options_of` has options for; `on_plan` gets the plan of each."""
     global _options_of, _on_plan
     _options_of, _on_plan = options_of, on_plan
     if not tfp.missing().keys() & {tfp.FUNCTIONS, tfp.EAGER}:
-        tfp.on_eager_calls(_call, _call_concrete)
+        tfp.on_eager_calls(_call, _call, _call_with_tensors)
 
 
 def direct_cluster(concrete: ConcreteFunction) -> Cluster | None:
@@ -175,10 +214,11 @@ def run_in_tensorflow(concrete: ConcreteFunction) -> None:
 def _call(
     original: Callable[..., Any], function: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
-    """A call of a tf.function."""
+    """A call of a tf.function or of a concrete one."""
     calls = function.__dict__.get(_CALLS)
     if calls is None:
-        calls = function.__dict__.setdefault(_CALLS, _FunctionCalls(function, original))
+        kind = _ConcreteCalls if tfp.is_concrete(function) else _FunctionCalls
+        calls = function.__dict__.setdefault(_CALLS, kind(function, original))
     if calls.misses > _MAX_MISSES or not _may_hook_calls():
         return original(function, *args, **kwargs)
     calls.unseen += 1
@@ -190,7 +230,7 @@ def _call(
     return calls._cached_call(args, kwargs)
 
 
-def _call_concrete(
+def _call_with_tensors(
     original: Callable[..., Any],
     concrete: ConcreteFunction,
     tensors: Sequence[tf.Tensor],

@@ -952,20 +952,29 @@ def prepare_function(
 
 
 @functools.cache
-def on_eager_calls(of_function: Callable[..., Any], of_concrete: Callable[..., Any]) -> None:
-    """From now on calls of tf.functions go to `of_function(original, function, args, kwargs)`, and those that reach a
-    concrete function to `of_concrete(original, concrete, tensors, captured)`."""
-    call, call_flat = polymorphic_function.Function.__call__, concrete_function.ConcreteFunction._call_flat
+def on_eager_calls(
+    of_function: Callable[..., Any], of_concrete: Callable[..., Any], of_tensors: Callable[..., Any]
+) -> None:
+    """From now on calls of tf.functions go to `of_function(original, function, args, kwargs)`, those of concrete
+    functions to `of_concrete(original, concrete, args, kwargs)`, and those that reach a concrete function to
+    `of_tensors(original, concrete, tensors, captured)`."""
+    call, call_concrete = polymorphic_function.Function.__call__, concrete_function.ConcreteFunction.__call__
+    call_flat = concrete_function.ConcreteFunction._call_flat
 
     @functools.wraps(call)
     def called(self: Any, *args: object, **kwargs: object) -> Any:
         return of_function(call, self, args, kwargs)
 
+    @functools.wraps(call_concrete)
+    def called_concrete(self: Any, *args: object, **kwargs: object) -> Any:
+        return of_concrete(call_concrete, self, args, kwargs)
+
     @functools.wraps(call_flat)
     def called_flat(self: Any, tensor_inputs: list[tf.Tensor], captured_inputs: list[tf.Tensor]) -> Any:
-        return of_concrete(call_flat, self, tensor_inputs, captured_inputs)
+        return of_tensors(call_flat, self, tensor_inputs, captured_inputs)
 
     polymorphic_function.Function.__call__ = called
+    concrete_function.ConcreteFunction.__call__ = called_concrete
     concrete_function.ConcreteFunction._call_flat = called_flat
 
 

@@ -81,6 +81,8 @@ def test_arrays() -> None:
         (None, (tf.constant(X), np.int64(3))),
         (None, (np.float32(2.0), np.float32(3.0))),
         (None, ({"x": X, "k": np.float32(2.0)},)),
+        (None, (Point(X, np.float32(2.0)),)),
+        (None, (Point(tf.constant(X), tf.constant(2.0)),)),
         ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X, np.float32(2.0))),
         ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X.astype("f8"), np.float64(2.0))),
         ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X.astype("i4"), tf.constant(2.0))),
@@ -95,6 +97,8 @@ def test_calls_with_arrays_are_found_again(
     monkeypatch.setattr(Jit, "_first_call", lambda *a: firsts.append(a) or first_call(*a))
 
     def function(x: Any, k: Any = 2) -> Any:
+        if isinstance(x, Point):
+            return x.x**x.y
         return x["x"] ** x["k"] if isinstance(x, dict) else x ** tf.cast(k, x.dtype)
 
     plain = tf.function(function, input_signature=signature)

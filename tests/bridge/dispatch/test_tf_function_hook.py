@@ -276,3 +276,40 @@ def test_explain_tells_of_direct_calls() -> None:
         function(X)
     report = tfbridge.explain(function, X)
     assert [(c.runs, c.fallback_runs) for c in report.clusters] == [(3, 0)] and not report.left_out
+
+
+def test_calls_of_signatures_go_directly(tmp_path: Path) -> None:
+    """Those of a SavedModel, with tensors and with arrays, which TensorFlow converts to the signature's types; it tells
+    what does not fit."""
+    module = tf.Module()
+    weights = tf.Variable(tf.ones([3, 2]))
+    module.weights = weights
+    module.serve = tf.function(
+        lambda x: {"y": tf.nn.relu(x @ weights) * 2.0}, input_signature=[tf.TensorSpec([None, 3], name="x")]
+    )
+    tf.saved_model.save(module, str(tmp_path), signatures=module.serve)
+    signature = tf.saved_model.load(str(tmp_path)).signatures["serving_default"]
+    x = np.arange(6.0).reshape(2, 3)
+    wanted = np.maximum(x @ np.ones((3, 2)), 0) * 2
+    tensor = tf.constant(x, tf.float32)
+    for _ in range(4):
+        for found in (
+            signature(x=tensor),
+            signature(tensor),
+            signature(x=x),
+            signature(x=x.astype("f4")),
+            signature(x=x.tolist()),
+        ):
+            np.testing.assert_allclose(found["y"], wanted, rtol=1e-6)
+        for error, args, kwargs in (
+            (TypeError, (x,), {}),
+            (TypeError, (), {"y": tensor}),
+            (tf.errors.InvalidArgumentError, (), {"x": tf.constant(x)}),
+            (tf.errors.InvalidArgumentError, (), {"x": tensor[:, :2]}),
+        ):
+            with pytest.raises(error):
+                signature(*args, **kwargs)
+    assert goes_directly(signature, tensor)
+    calls = signature.__dict__[tf_function_hook._CALLS]
+    ((_, entry),) = calls._structured_entries.values()
+    assert entry.fast_path[0](tensor) is not NotImplemented
