@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +17,12 @@ from .call_plan import NO_FAST_PATH, CallPlan, DispatchEntry, FastPath
 
 MAX_ENTRIES = 2048
 """Of one function. More than a launch has: of too many that are called in turns, none would be found."""
-_VALUES = frozenset({int, float, bool, complex, str, bytes, type(None)})  # arguments traced by value
+# Arguments traced by value.
+_VALUES = frozenset({int, float, bool, complex, str, bytes, type(None), tf.DType})
+# Attributes of those that TensorFlow traces neither by value nor by identity.
+_PROTOCOLS = ("__tf_tracing_type__", "__array__", "__attrs_attrs__", "__dataclass_fields__", "__wrapped__")
 _ARRAYS = frozenset({np.ndarray, *(np.dtype(code).type for code in "?bhilqBHILQefdFD")})  # traced as tensors
+_DICTS = frozenset({dict, collections.OrderedDict})
 _COMPOSITES = frozenset({tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices})
 
 
@@ -33,7 +39,7 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
         key.append((kind, value))
     elif kind in _ARRAYS:
         _flatten(tf.convert_to_tensor(value), tensors, key)
-    elif kind is dict:
+    elif kind in _DICTS:
         key.append((kind, tuple(value)))
         for item in value.values():
             _flatten(item, tensors, key)
@@ -50,7 +56,18 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
         for item in tf.nest.flatten(value, expand_composites=True):
             _flatten(item, tensors, key)
     else:
-        raise TypeError(f"a call with {kind.__name__}")
+        key.append((kind, _reference(value)))
+
+
+def _reference(value: object) -> object:
+    """What is equal for the same object, which it does not keep alive: a function, a module, a model. TensorFlow traces
+    those so.
+
+    Raises: TypeError  it traces the object in another way.
+    """
+    if isinstance(value, Iterable | Mapping) or any(hasattr(value, name) for name in _PROTOCOLS):
+        raise TypeError(f"a call with {type(value).__name__}")
+    return weakref.ref(value)
 
 
 def _is_named(kind: type) -> bool:
@@ -80,8 +97,8 @@ def with_tensors(value: Any) -> Any:
     kind = type(value)
     if kind in _ARRAYS:
         return tf.convert_to_tensor(value)
-    if kind is dict:
-        return {name: with_tensors(item) for name, item in value.items()}
+    if kind in _DICTS:
+        return kind((name, with_tensors(item)) for name, item in value.items())
     if _is_named(kind):
         return kind(*map(with_tensors, value))
     return kind(map(with_tensors, value)) if kind is tuple or kind is list else value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,8 @@ from tfbridge.bridge.api.jit import Jit
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Point = collections.namedtuple("Point", "x y")
+MODULE = tf.Module("scale")
+MODULE.factor = tf.Variable(3.0)
 
 
 def both(function: Any, *calls: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
@@ -81,6 +85,10 @@ def test_arrays() -> None:
         (None, (tf.constant(X), np.int64(3))),
         (None, (np.float32(2.0), np.float32(3.0))),
         (None, ({"x": X, "k": np.float32(2.0)},)),
+        (None, (collections.OrderedDict(x=X, k=np.float32(2.0)),)),
+        (None, (X, tf.nn.relu)),
+        (None, (X, tf.float64)),
+        (None, (X, MODULE)),
         (None, (Point(X, np.float32(2.0)),)),
         (None, (Point(tf.constant(X), tf.constant(2.0)),)),
         ([tf.TensorSpec([None, 3]), tf.TensorSpec([])], (X, np.float32(2.0))),
@@ -97,6 +105,10 @@ def test_calls_with_arrays_are_found_again(
     monkeypatch.setattr(Jit, "_first_call", lambda *a: firsts.append(a) or first_call(*a))
 
     def function(x: Any, k: Any = 2) -> Any:
+        if isinstance(k, tf.DType):
+            return tf.cast(x, k) * 2
+        if callable(k) or isinstance(k, tf.Module):
+            return k(x) if callable(k) else x * k.factor
         if isinstance(x, Point):
             return x.x**x.y
         return x["x"] ** x["k"] if isinstance(x, dict) else x ** tf.cast(k, x.dtype)
@@ -108,6 +120,24 @@ def test_calls_with_arrays_are_found_again(
         assert wanted.dtype == found.dtype
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
     assert len(firsts) == 1
+
+
+def test_objects_are_told_apart_and_not_kept() -> None:
+    class Scale:
+        def __init__(self, factor: float) -> None:
+            self.factor = factor
+
+    compiled = tfbridge.jit(lambda x, scale: x * scale.factor)
+    two, three = Scale(2.0), Scale(3.0)
+    for _ in range(3):
+        for scale in (two, three):
+            np.testing.assert_array_equal(compiled(X, scale), X * scale.factor)
+    kept = weakref.ref(two)
+    del two, scale
+    gc.collect()
+    assert kept() is None
+    for factor in range(4, 8):  # perhaps where another one was
+        np.testing.assert_array_equal(compiled(X, Scale(float(factor))), X * factor)
 
 
 def test_arrays_that_tensorflow_refuses() -> None:
