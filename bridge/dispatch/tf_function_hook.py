@@ -1,5 +1,5 @@
-"""Under auto-clustering: a hook in tf.function that runs functions that compile as a whole, without TensorFlow's
-executor.
+"""Under auto-clustering: a hook in tf.function and in concrete functions that runs what compiles as a whole, without
+TensorFlow's executor.
 
 TensorFlow traces such a function and finds the trace for a call, as usual. The hook runs the code of the concrete
 function that a call comes to, and adds an entry to the dispatch cache, so that the next call with such arguments is a
@@ -171,7 +171,9 @@ class _ConcreteCalls(_FunctionCalls):
         pass
 
     def _with_tensors(self, args: tuple[object, ...]) -> tuple[Any, ...]:
-        raise TypeError("TensorFlow converts what is no tensor, or tells that it does not")
+        if has_arrays(args):
+            raise TypeError("TensorFlow tells that it does not convert them")
+        return args
 
     def _structured_call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> Any:
         """As for any function; TensorFlow converts arrays of keywords alone, to the types of the signature."""

@@ -278,6 +278,17 @@ def test_explain_tells_of_direct_calls() -> None:
     assert [(c.runs, c.fallback_runs) for c in report.clusters] == [(3, 0)] and not report.left_out
 
 
+def test_calls_of_concrete_functions_that_tensorflow_runs_are_found_again() -> None:
+    concrete = tf.function(lambda x: tf.strings.length(x)).get_concrete_function(
+        tf.TensorSpec([None], tf.string)
+    )
+    for _ in range(4):
+        assert concrete(tf.constant(["a", "bc"])).numpy().tolist() == [1, 2]
+    calls = concrete.__dict__[tf_function_hook._CALLS]
+    assert calls.misses == 1
+    assert list(calls._entries.values()) == [None]
+
+
 def test_calls_of_signatures_go_directly(tmp_path: Path) -> None:
     """Those of a SavedModel, with tensors and with arrays, which TensorFlow converts to the signature's types; it tells
     what does not fit."""
