@@ -106,9 +106,15 @@ def _tile_end(
         problem: GemmProblem | None = gemm_problem(contraction, raw.element_type)
     else:
         problem = as_gemm(convolution_problem(contraction, raw.element_type))
-    if problem is None or not ends_in_tiles(target, problem, variant.b_packed, variant.depth_sizes > 0):
+    if problem is None:
         return None
-    return tile_end(epilogue, problem.n, _FIRST_EPILOGUE_BUFFER)
+    end = tile_end(epilogue, problem.n, _FIRST_EPILOGUE_BUFFER)
+    has_depth = variant.depth_sizes > 0
+    if end is None or not ends_in_tiles(
+        target, problem, variant.b_packed, has_depth
+    ):  # which plans the product
+        return None
+    return end
 
 
 def _keeps_order(computation: Computation, contraction: Instruction) -> bool:

@@ -24,6 +24,8 @@ def scale_weights(module: Module, options: Options) -> Module:
 
 
 def _scale(computation: Computation) -> Computation:
+    if not computation.has_op(Convolution, Dot) or not computation.has_op(Constant):
+        return computation
     done: dict[Instruction, Instruction] = {}
     for old in computation.instructions:
         new = old.with_operands(done[o] for o in old.operands)
@@ -73,12 +75,17 @@ def _feature_axes(product: Instruction) -> tuple[int, int] | None:
 
 def _factors(value: Instruction, axis: int) -> np.ndarray | None:
     """A constant number for each feature, or one for all."""
+    numbers = per_feature(value, axis)
+    if numbers is None or not isinstance(numbers.op, Constant):
+        return None
+    array: np.ndarray = numbers.op.literal.array
+    return array.reshape(-1 if array.size > 1 else ())
+
+
+def per_feature(value: Instruction, axis: int) -> Instruction | None:
+    """What a value repeats along all axes but this one; None where it is no such broadcast."""
     if not isinstance(value.op, Broadcast):
         return None
-    constant = value.operands[0].op
-    if not isinstance(constant, Constant):
-        return None
-    array: np.ndarray = constant.literal.array
-    if any(a != axis and size != 1 for size, a in zip(array.shape, value.op.dimensions)):
-        return None
-    return array.reshape(-1 if array.size > 1 else ())
+    (numbers,) = value.operands
+    is_other = any(a != axis and size != 1 for size, a in zip(numbers.shape.dims, value.op.dimensions))
+    return None if is_other else numbers

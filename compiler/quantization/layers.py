@@ -14,7 +14,6 @@ from ..ir.element_types import ElementType
 from ..ir.literal import Literal
 from ..ir.module import Computation, Instruction, make, topological
 from ..ops import (
-    Broadcast,
     Compare,
     Constant,
     Convolution,
@@ -36,6 +35,7 @@ from ..ops import (
     reducer_kind,
 )
 from ..passes.rules.rule import is_splat, splat
+from ..passes.scale_weights import per_feature
 from .loops import body_of, is_counted
 
 _LONGEST_SUM = 60_000  # products of u8 and s8 whose sum s32 holds
@@ -274,12 +274,8 @@ def _per_feature(
     value: Instruction, axis: int, values: dict[Instruction, np.ndarray | None]
 ) -> np.ndarray | None:
     """A constant that is one number for each feature, or one for all."""
-    if not isinstance(value.op, Broadcast):
-        return None
-    operand = value.operands[0]
-    if any(a != axis and d != 1 for d, a in zip(operand.shape.dims, value.op.dimensions)):
-        return None
-    constant = _constant(operand, values)
+    numbers = per_feature(value, axis)
+    constant = None if numbers is None else _constant(numbers, values)
     return None if constant is None else constant.reshape(-1 if constant.size > 1 else ())
 
 

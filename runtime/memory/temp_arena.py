@@ -12,6 +12,7 @@ from __future__ import annotations
 from ..code import float_mode
 from ..llvm.ir_builder import Function
 from ..llvm.module_text import ModuleText
+from ..llvm.types import parameters
 from ..llvm.value import Value
 from ..run_context import OFFSETS
 from ..threads import admission
@@ -27,6 +28,7 @@ EXPORTS = (
     "tfb_arena_release",
 )
 _ANY_CAPACITY = (1 << 63) - 1
+_RUN = parameters("ptr entry_point, ptr context, ptr args, ptr results, i64 temp_bytes")
 
 
 def write_arenas(module: ModuleText) -> None:
@@ -75,15 +77,13 @@ def _write_put(arenas: FreeList) -> None:
 
 def _write_run(module: ModuleText) -> None:
     """`tfb_run`; where the module has the functions of admission, a large run waits."""
-    names = ("entry_point", "context", "args", "results")
-    parameters = [*(("ptr", name) for name in names), ("i64", "temp_bytes")]
-    _write_run_now(module, parameters)
-    f = Function(module, "tfb_run", parameters, result="i32", linkage="")
-    arguments = [f[name] for _, name in parameters]
+    _write_run_now(module)
+    f = Function(module, "tfb_run", _RUN, result="i32", linkage="")
+    arguments = [f[name] for _, name in _RUN]
     if module.has(admission.ADMIT):
         with f.if_(f.integer("temp_bytes") >= admission.MIN_BYTES):
-            calls_host = (f.pointer("context") + OFFSETS["feeds"]).load_ptr().is_not_null()
-            with f.if_(~calls_host):
+            feeds = (f.pointer("context") + OFFSETS["feeds"]).load_ptr()
+            with f.if_(feeds.is_null()):  # it does not call the host
                 f.call(admission.ADMIT, "void", [])
                 status = f.call("run_now", "i32", arguments)
                 f.call(admission.LEAVE, "void", [])
@@ -92,8 +92,8 @@ def _write_run(module: ModuleText) -> None:
     module.add("tfb_run", f.text())
 
 
-def _write_run_now(module: ModuleText, parameters: list[tuple[str, str]]) -> None:
-    f = Function(module, "run_now", parameters, result="i32")
+def _write_run_now(module: ModuleText) -> None:
+    f = Function(module, "run_now", _RUN, result="i32")
     entry_point, *arguments = f.pointers("entry_point", "context", "args", "results")
     temp_bytes, mode = f.integer("temp_bytes"), f.stack_slot("i64", 8)
 

@@ -38,7 +38,7 @@ def write_functions(module: ModuleText, machine: str, processors: int) -> None:
     admitted = before + processors
     waiting = f.symbol(_CAME).atomic_load("i32", "seq_cst") - admitted
     with f.if_(waiting > 0):
-        futex.wake_group(f, machine, f.symbol(_LEFT), _group(admitted))
+        futex.wake(f, machine, f.symbol(_LEFT), futex.ALL, _group(admitted))
     f.ret()
     module.add(LEAVE, f.text())
     f = Function(module, RESET, [], linkage="")  # in the child of a fork, where no run goes on

@@ -180,9 +180,9 @@ def erf(x: VectorValue) -> VectorValue:
     return result.at_most(1.0).at_least(-1.0)
 
 
-# e^(x^2) erfc(x) for x up to 10.2 as a quotient of polynomials: least relative error, 2^-27. All terms are positive.
 _ERFC_LARGEST = 10.06  # from here on erfc rounds to 0
 _ERFC_SHIFT = 2.0**32  # of e^-(x^2), which is no normal number there
+# e^(x^2) erfc(x) for x up to 10.2 as a quotient of polynomials: least relative error, 2^-27. All terms are positive.
 _ERFC_ABOVE = (3.28879805e-2, 2.29654753e-1, 7.32518742e-1, 1.23928351, 1.00000001)
 _ERFC_BELOW = (5.82917434e-2, 4.07078434e-1, 1.32707584, 2.40413116, 2.36766327, 1.0)
 

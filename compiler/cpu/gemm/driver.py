@@ -28,12 +28,7 @@ from ....runtime.llvm.types import parameters
 from ....runtime.sizes import Size
 from . import tile_end
 from .compute_types import Compute, line_vectors
-from .microkernel import (
-    max_rows,
-    microkernel_at,
-    tiles_of_rows,
-    widths,
-)
+from .microkernel import max_rows, microkernel_at, tiles_of_rows, widths
 from .panel_prefetch import PREFETCHING_TILES, next_panel_after
 from .tail_copy import write_tail_copy
 

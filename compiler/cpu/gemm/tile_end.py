@@ -17,7 +17,8 @@ from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
 from ....runtime.sizes import is_symbolic
 from ...ir.module import Computation, Instruction
-from ...ops import Broadcast, Constant, Elementwise, Parameter, Reshape
+from ...ops import Broadcast, Opcode, Parameter, Reshape, is_op
+from ...passes.rules.rule import splat
 from .compute_types import STORED
 from .register_tile import RegisterTile
 
@@ -60,26 +61,22 @@ def tile_end(epilogue: Computation, columns: int, first_buffer: int) -> TileEnd 
         return None
     *others, product = epilogue.parameters
     buffers = {parameter: first_buffer + k for k, parameter in enumerate(others)}
-    value, added = _without_row(value, "add", columns, buffers)
+    value, added = _without_row(value, Opcode.ADD, columns, buffers)
     factors = NONE
     if value is not product:
-        value, factors = _without_row(value, "multiply", columns, buffers)
+        value, factors = _without_row(value, Opcode.MULTIPLY, columns, buffers)
     return TileEnd(factors, added, low, high) if value is product and added != NONE else None
 
 
 def _without_row(
-    value: Instruction, name: str, columns: int, buffers: Mapping[Instruction, int]
+    value: Instruction, opcode: Opcode, columns: int, buffers: Mapping[Instruction, int]
 ) -> tuple[Instruction, int]:
     """The other operand of an op of which one is a row, and the row's buffer; of other values these and NONE."""
-    if _is(value, name):
+    if is_op(value, opcode):
         for other, row in (value.operands, value.operands[::-1]):
             if _is_row(row, columns) and (parameter := _source(row.operands[0])) in buffers:
                 return _source(other), buffers[parameter]
     return value, NONE
-
-
-def _is(value: Instruction, name: str) -> bool:
-    return isinstance(value.op, Elementwise) and value.op.name == name
 
 
 def _source(value: Instruction) -> Instruction:
@@ -93,12 +90,12 @@ def _limited(value: Instruction) -> tuple[Instruction, float, float] | None:
     """What a value clamps, and the limits: numbers that are the same for all elements."""
     least: float | None = -math.inf
     greatest: float | None = math.inf
-    if _is(value, "clamp"):
+    if is_op(value, Opcode.CLAMP):
         low, inner, high = value.operands
         least, greatest = _number(low), _number(high)
-    elif _is(value, "maximum") or _is(value, "minimum"):
+    elif is_op(value, Opcode.MAXIMUM, Opcode.MINIMUM):
         inner, limit = value.operands if _number(value.operands[0]) is None else value.operands[::-1]
-        if _is(value, "maximum"):
+        if is_op(value, Opcode.MAXIMUM):
             least = _number(limit)
         else:
             greatest = _number(limit)
@@ -110,11 +107,8 @@ def _limited(value: Instruction) -> tuple[Instruction, float, float] | None:
 
 
 def _number(value: Instruction) -> float | None:
-    while isinstance(value.op, Broadcast | Reshape):
-        value = value.operands[0]
-    if not isinstance(value.op, Constant) or value.shape.elements != 1:
-        return None
-    return float(value.op.literal.array.reshape(()))
+    number = splat(value)
+    return None if number is None else float(number)
 
 
 def _is_row(value: Instruction, columns: int) -> bool:
