@@ -24,7 +24,13 @@ from ..ops import Parameter
 from ..options import DEFAULT_OPTIONS, Options
 from ..passes.pipeline import CPU_PASSES, Observer, Step, run_pipeline
 from .codegen.table_lookup import lookup_cycles
-from .entry.entry_emitter import add_constants, emit_entry, emit_prepacking, place_constants
+from .entry.entry_emitter import (
+    DECLARED_CONSTANTS,
+    add_constants,
+    emit_entry,
+    emit_prepacking,
+    place_constants,
+)
 from .entry.level_entry import emit_level_entry
 from .entry.sizes_entry import emit_sizes_entry
 from .gemm.byte_rows import sums_across
@@ -209,7 +215,7 @@ def _write(
         linkage=linkage,
         layers=layers.add(entry, program),
     )
-    dump.code(program, assignment, text)
+    dump.code(program, assignment, text, DECLARED_CONSTANTS if embed_constants else "")
     sizes = _symbolic_sizes(program, temp_bytes, text) or _known_sizes(program, temp_bytes)
     return _Written(program, assignment, temp_bytes, sizes)
 
@@ -380,10 +386,12 @@ class _Dump:
             self._dump.write(f"after-{step.name}.hlo", str(step.module))
         self._last = step.module
 
-    def code(self, program: ThunkProgram, assignment: BufferAssignment, text: ModuleText) -> None:
-        """Writes what follows the passes."""
+    def code(
+        self, program: ThunkProgram, assignment: BufferAssignment, text: ModuleText, declarations: str = ""
+    ) -> None:
+        """Writes what follows the passes. `declarations` of what the text uses and gets later."""
         if self._dump is not None:
             self._dump.write("thunks.txt", print_program(program, assignment))
-            source = text.text()
+            source = text.text() + declarations
             self._dump.write("module.ll", source)
             self._dump.write("module.s", emit_assembly(source, self._target))

@@ -432,6 +432,10 @@ def _room_for(constants: bytes) -> str:
     )
 
 
+DECLARED_CONSTANTS = "@tfb.constants = external constant i8\n"
+"""What a text needs that is read before `add_constants`."""
+
+
 def add_constants(text: ModuleText, constants: bytes) -> None:
     """Writes room for the constants of all entries of an object, which `place_constants` fills."""
     text.add_global("tfb.constants", _room_for(constants))

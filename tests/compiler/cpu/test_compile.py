@@ -227,6 +227,16 @@ def test_what_is_left_is_divided_among_cpus(monkeypatch: pytest.MonkeyPatch, cpu
     assert all(job.result() for job in jobs)
 
 
+def test_dump_of_an_object_with_constants(tmp_path: Path) -> None:
+    """The constants are placed last; the stages before are complete texts."""
+    builder = ComputationBuilder("sum")
+    root = builder.add(builder.parameter(0, array("f32", 24, 24), "x"), builder.constant(X))
+    version = CodeVersion({"m": Module("sum", builder.build(root))}, host())
+    compiling.compile_self_contained([version], Options(dump_dir=str(tmp_path)), True)
+    (assembly,) = tmp_path.rglob("*module.s")
+    assert "tfb.constants" in assembly.read_text()
+
+
 def test_dump_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The compilation goes on; a dump that can be is for this user alone, and follows no link."""
     (tmp_path / "file").write_text("")
