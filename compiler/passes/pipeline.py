@@ -34,6 +34,7 @@ from .prune_sorts import prune_sorts
 from .scale_weights import scale_weights
 from .share_kernels import share_kernels
 from .simplify import simplify
+from .sink_reshapes import sink_reshapes
 from .small_dots import small_dots
 from .split_reductions import split_reductions
 from .swap_dots import swap_dots
@@ -45,6 +46,7 @@ Pass = Callable[[Module, Options], Module]
 PASSES: tuple[Pass, ...] = (
     inline_calls,
     simplify,
+    sink_reshapes,
     fold_constants,
     cse,
     dce,
@@ -109,6 +111,10 @@ ORDER: tuple[tuple[str, str, str], ...] = (
     ("cse", "loop_invariant_code_motion", "a value that is computed twice would be moved twice"),
     ("cse", "narrow_to_slices", "equal values with different slices are one value, of which both are read"),
     ("dce", "narrow_to_slices", "what reads a value for nothing reads all of it"),
+    ("simplify", "sink_reshapes", "reshapes of reshapes are one"),
+    ("sink_reshapes", "fold_constants", "rows that it reshapes may be constants"),
+    ("sink_reshapes", "scale_weights", "factors follow the product itself then"),
+    ("sink_reshapes", "fuse", "what reads a product's own axes is computed with it"),
     ("fold_constants", "scale_weights", "factors are computed of constants"),
     ("dce", "scale_weights", "a dead value would be another user of a product"),
     ("scale_weights", "fuse", "the weights are constants of their own"),

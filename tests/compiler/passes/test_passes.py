@@ -44,6 +44,7 @@ from tfbridge.compiler.passes.prune_sorts import prune_sorts
 from tfbridge.compiler.passes.scale_weights import scale_weights
 from tfbridge.compiler.passes.share_kernels import share_kernels
 from tfbridge.compiler.passes.simplify import RULES, simplify
+from tfbridge.compiler.passes.sink_reshapes import sink_reshapes
 from tfbridge.compiler.passes.small_dots import small_dots
 from tfbridge.compiler.passes.swap_dots import swap_dots
 from tfbridge.compiler.passes.tabulate import tabulate
@@ -141,6 +142,7 @@ OTHERS = {
         combine_all_reduces,
         prune_sorts,
         scale_weights,
+        sink_reshapes,
         tabulate,
         collapse_pads,
         whole_quads,
