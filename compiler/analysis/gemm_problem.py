@@ -111,19 +111,26 @@ class GemmProblem:
         )
 
 
-def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProblem:
-    """A dot as a problem of rows and columns.
+def gemm_problem(
+    contraction: Instruction, result_type: ElementType, result_strides: Sequence[int] | None = None
+) -> GemmProblem:
+    """A dot as a problem of rows and columns, whose result is stored row by row, or with other strides.
 
     Free axes of the left operand that are not one run in memory become batch axes, which the right operand does
     not have.
     Raises: UnsupportedError  contracting axes, or free axes of the right operand, that are no single run; operands of
-    different types that are no quads.
+    different types that are no quads; columns of the result that are not one run of single steps.
     """
     op, (lhs, rhs) = contraction.op, (o.shape for o in contraction.operands)
     assert isinstance(op, Dot)
-    left, right, out = lhs.strides, rhs.strides, Shape(ElementType.F32, contraction.shape.dims).strides
+    left, right = lhs.strides, rhs.strides
+    out = result_strides or Shape(ElementType.F32, contraction.shape.dims).strides
     k = contracting_run(op, lhs, rhs)
-    columns = _run([(rhs.dims[a], right[a]) for a in op.rhs_free(rhs.rank)])
+    free_columns = op.rhs_free(rhs.rank)
+    columns = _run([(rhs.dims[a], right[a]) for a in free_columns])
+    out_columns = _run([(rhs.dims[a], s) for a, s in zip(free_columns, out[len(out) - len(free_columns) :])])
+    if out_columns is None or out_columns[1] != 1:
+        raise UnsupportedError(f"dot: the columns of {contraction.shape} are stored with strides {out}")
     if k is None or columns is None:
         raise UnsupportedError(
             f"dot: axes of {lhs} and {rhs} do not collapse; canonicalize_dots must come first"
@@ -134,11 +141,12 @@ def gemm_problem(contraction: Instruction, result_type: ElementType) -> GemmProb
     free = op.lhs_free(lhs.rank)
     rows = [(lhs.dims[a], left[a], out[len(batch) + i]) for i, a in enumerate(free)]
     free_rows = list(rows)
-    while (run := _run([(n, s) for n, s, _ in free_rows])) is None:
+    while True:
+        run, out_rows = _run([(n, s) for n, s, _ in free_rows]), _run([(n, o) for n, _, o in free_rows])
+        if run is not None and out_rows is not None:
+            break
         n, s, o = free_rows.pop(0)
         batch.append((n, s, 0, o))
-    out_rows = _run([(n, o) for n, _, o in free_rows])
-    assert out_rows is not None
     problem = GemmProblem(
         lhs.element_type,
         result_type,

@@ -13,9 +13,8 @@ from ...runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, 
 from ...runtime.llvm.target import Target
 from ..analysis.convolution_problem import as_gemm, convolution_problem
 from ..analysis.gemm_problem import GemmProblem, gemm_problem
-from ..analysis.output_view import output_view
+from ..analysis.output_view import output_view, raw_type, transposed_strides
 from ..errors import UnsupportedError
-from ..ir.element_types import ElementType, accumulator_of
 from ..ir.module import Computation, Instruction, make
 from ..ir.shape import Shape
 from ..ops import Convert, Dot, Parameter, Reshape, Tuple
@@ -27,7 +26,6 @@ from .gemm.emit import emit_gemm, ends_in_tiles
 from .gemm.tile_end import TileEnd, tile_end
 from .loops.epilogue import emit_epilogue
 
-_E = ElementType
 _FIRST_EPILOGUE_BUFFER = 4  # A, B, C, scratch come first
 
 
@@ -56,7 +54,8 @@ def emit_output_fusion(
         empty.ret()
         return KernelInfo(module.define(contraction.opcode, empty), 0)
     raw = contraction.shape.with_type(raw_type(contraction))
-    epilogue, parameters = _epilogue(computation, contraction, raw)
+    strides = transposed_strides(contraction, computation.root)
+    epilogue, parameters = (None, []) if strides else _epilogue(computation, contraction, raw)
     numbers = {p: k for k, p in enumerate(computation.parameters)}
     buffers = _Buffers(
         [numbers[o] for o in contraction.operands],
@@ -71,7 +70,7 @@ def emit_output_fusion(
     if epilogue is not None and end is None:
         symbol = emit_epilogue(module, target, epilogue, output_view(contraction), *buffers.of_epilogue())
     if isinstance(contraction.op, Dot):
-        problem = gemm_problem(contraction, raw.element_type)
+        problem = gemm_problem(contraction, raw.element_type, strides)
         inner = emit_gemm(
             module,
             target,
@@ -126,14 +125,6 @@ def _keeps_order(computation: Computation, contraction: Instruction) -> bool:
                 return False
             changed.add(instruction)
     return True
-
-
-def raw_type(contraction: Instruction) -> ElementType:
-    """The type in which a contraction is summed and stored before it is rounded."""
-    type_ = contraction.shape.element_type
-    if type_.is_float:
-        return accumulator_of([type_, *(o.shape.element_type for o in contraction.operands)])
-    return _E.S32 if type_.is_integer and type_.bits < 32 else type_
 
 
 def _epilogue(

@@ -29,6 +29,7 @@ from ..analysis.element_reuse import (
 from ..analysis.epilogue_chains import epilogue_chains, has_output_view
 from ..analysis.fusion_size import FusionSize
 from ..analysis.instruction_cost import is_expensive
+from ..analysis.output_view import transposed_strides
 from ..ir.module import Computation, Instruction
 from ..ops import (
     BitcastConvert,
@@ -218,15 +219,23 @@ class _Planner:
         """Adds a contraction to the group of its consumers, when they are one chain without another contraction."""
         users = self.users[contraction]
         groups = {g: None for u in users for g in self.groups_of.get(u, ())}
-        if contraction is self.computation.root or len(groups) != 1 or not self.chains.issuperset(users):
+        if contraction is self.computation.root or len(groups) != 1:
             return
         (group,) = groups
-        if group.most_cycles >= _EXPENSIVE_CYCLES and _has_narrow_rows(contraction):
-            return
-        has_view = contraction.shape.dims == group.root.shape.dims or has_output_view(contraction, group.root)
-        if group.contraction is None and group.root in self.chains and has_view:
+        if all(isinstance(m.op, Reshape | Transpose) for m in group.members):
+            is_joined = len(users) == 1 and transposed_strides(contraction, group.root) is not None
+        else:
+            is_joined = self.chains.issuperset(users) and self.is_epilogue(contraction, group)
+        if is_joined:
             group.contraction = contraction
             group.add(contraction, float(element_count(contraction)), users)
+
+    def is_epilogue(self, contraction: Instruction, group: _Group) -> bool:
+        """Whether a group can be computed on the result of a contraction while that is in cache."""
+        if group.most_cycles >= _EXPENSIVE_CYCLES and _has_narrow_rows(contraction):
+            return False
+        has_view = contraction.shape.dims == group.root.shape.dims or has_output_view(contraction, group.root)
+        return group.contraction is None and group.root in self.chains and has_view
 
     def consumers(self, instruction: Instruction) -> Consumers | None:
         """The groups in which an instruction is computed; None when its value is stored."""

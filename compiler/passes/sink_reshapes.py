@@ -108,4 +108,6 @@ def _repeated(operand: Instruction, source: Instruction, reshape: Instruction) -
     if axes != last or row.shape.dims != operand.shape.dims[-after:]:
         return None
     joined = make(Reshape(dims[-before:]), row, metadata=operand.metadata)
-    return make(Broadcast(dims, tuple(range(len(dims) - before, len(dims)))), joined, metadata=operand.metadata)
+    return make(
+        Broadcast(dims, tuple(range(len(dims) - before, len(dims)))), joined, metadata=operand.metadata
+    )

@@ -17,6 +17,7 @@ from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate
 from ...analysis.convolution_problem import ConvolutionProblem, axes_of
 from ...analysis.gemm_problem import GemmProblem, gemm_problem
+from ...analysis.output_view import raw_type, transposed_strides
 from ...errors import UnsupportedError
 from ...ir.element_types import ElementType
 from ...ir.literal import Literal
@@ -31,7 +32,7 @@ from ..gemm.driver import PACK, P
 from ..gemm.packing import PANELS_AT_ONCE, use_panels
 from ..gemm.tasks import CLOCK_GHZ, PARALLEL_US, TASK_US, packed_vectors, parts
 from ..gemm.unrolled import MAX_PRODUCTS
-from ..output_fusion import contraction_of, raw_type
+from ..output_fusion import contraction_of
 
 MIN_PACKED_BYTES = 32 << 10  # of an operand that is stored packed as well
 # Contractions of few rows lose much without prepacking; those of more rows a few percent, which is worth
@@ -88,7 +89,9 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
     result_type = raw_type(contraction)
     if isinstance(contraction.op, Dot):
         try:
-            return _of_dot(number, gemm_problem(contraction, result_type), target)
+            root = instruction.op.computation.root if isinstance(instruction.op, Fusion) else instruction
+            strides = transposed_strides(contraction, root)
+            return _of_dot(number, gemm_problem(contraction, result_type, strides), target)
         except UnsupportedError:
             return None
     problem = packable(contraction, result_type, target)

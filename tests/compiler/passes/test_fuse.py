@@ -107,6 +107,37 @@ def test_reshapes_do_not_end_what_follows_the_product():
     np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "batch, heads, rows, depth, columns", [(2, 3, 7, 5, 4), (1, 4, 70, 65, 32), (3, 1, 1, 9, 17)]
+)
+def test_products_are_stored_transposed(batch, heads, rows, depth, columns):
+    """As the results of attention are: the kernel of the product stores heads side by side."""
+    x = parameter(0, "f32", batch, heads, rows, depth)
+    y = parameter(1, "f32", batch, heads, depth, columns)
+    product = make(Dot((3,), (2,), (0, 1), (0, 1)), x, y)
+    for order in ((0, 2, 1, 3), (2, 1, 0, 3), (2, 0, 1, 3)):
+        root = make(Transpose(order), product)
+        root = make(Reshape((root.shape.dims[0], root.shape.elements // root.shape.dims[0])), root)
+        before = Computation("main", root, [x, y])
+        module = Module("m", before)
+        (only,) = fusions(fuse(module, DEFAULT_OPTIONS))
+        assert only.kind == "kOutput"
+        arrays = [sample(p.shape, 1) for p in before.parameters]
+        (found,) = LocalClient().compile(module).execute(arrays)
+        np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("type_, order", [("f32", (0, 2, 1)), ("f32", (1, 0, 2)), ("f16", (1, 0, 2))])
+def test_products_whose_columns_or_rows_would_be_torn_apart_are_transposed_afterwards(type_, order):
+    """So are those that are rounded when they are stored."""
+    x, y = parameter(0, type_, 4, 6, 8), parameter(1, type_, 8, 16)
+    if type_ == "f16":
+        x, y = parameter(0, type_, 4, 6, 8), parameter(1, type_, 4, 8, 16)
+    dot = Dot((2,), (0,)) if type_ == "f32" else Dot((2,), (1,), (0,), (0,))
+    module = fused(make(Transpose(order), make(dot, x, y)), [x, y])
+    assert [f.kind for f in fusions(module)] == ["kLoop"]
+
+
 def test_what_only_its_own_fusion_reads_is_no_output():
     x, y = parameter(0, "f32", 50, 60), parameter(1, "f32", 50, 60)
     a = op("exponential", op("add", x, y))
