@@ -24,6 +24,9 @@ _SMALL = "minsize optsize"
 # LLVM's outliner takes predicated instructions of Arm's M profile out of their blocks, and LLVM then ends.
 _WHOLE = '"nooutline"'
 _MASK = re.compile(r"<\d+ x i1>")
+# On x86 kernels lose no time: loops are written unrolled. But sums across lanes would take slower instructions, and a
+# product of int8 in columns a quarter more time.
+_SMALLER, _ACROSS_LANES = "optsize", "vector.reduce"
 _LIBRARY = "tfb_"
 
 
@@ -91,16 +94,18 @@ def titles_of(text: ModuleText, layers: Mapping[int, Layer], kernels: Mapping[st
 
 def object_text(text: ModuleText, options: ObjectOptions, titles: Titles) -> str:
     """The text of an object."""
-    is_small = text.target is not None and text.target.is_small
+    is_small, is_x86 = (text.target.is_small, text.target.is_x86) if text.target else (False, False)
     nodes = _Nodes(options.layers_file)
 
     def function(match: re.Match[str]) -> str:
         name, attributes = match["name"], match["attributes"].strip()
-        if is_small:
-            attributes = attributes.replace(DRIVER_ATTRIBUTES, "nounwind noinline")
+        is_driver = DRIVER_ATTRIBUTES in attributes
+        attributes = attributes.replace(DRIVER_ATTRIBUTES, "nounwind noinline")
         extra = [attributes, '"warn-stack-size"="0"']
-        if is_small:
-            extra += [_SMALL, _WHOLE] if _MASK.search(match["body"]) else [_SMALL]
+        if is_small or is_driver:
+            extra += [_SMALL, _WHOLE] if is_driver or _MASK.search(match["body"]) else [_SMALL]
+        elif is_x86 and _ACROSS_LANES not in match["body"]:
+            extra.append(_SMALLER)
         if options.debug:
             extra.append('"frame-pointer"="all"')
         if options.code_section:
