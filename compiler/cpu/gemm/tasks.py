@@ -9,7 +9,7 @@ from ....runtime.llvm.target import Target
 from ....runtime.sizes import ceiling, estimate, is_symbolic, larger
 from ...analysis.gemm_problem import GemmProblem
 from ...analysis.quads import QUAD
-from .compute_types import lanes_of, line_vectors
+from .compute_types import QUADS, lanes_of, line_vectors
 from .microkernel import vector_counts
 
 PARALLEL_US = 30.0  # a kernel shorter than this is one task
@@ -18,6 +18,7 @@ CLOCK_GHZ = 3.0  # assumed for estimates of time
 # Reading an element of A or B in elements of C, times k: copied and rearranged, or where it lies.
 PACK_COST, READ_COST = 14.0, 3.0
 STRAGGLER_COST = 0.1  # of a task, that threads wait for the last one
+PADDING_COST = 0.5  # of bytes that fill a panel, beside those that are multiplied
 
 
 def parts(whole: int, part: int) -> int:
@@ -55,14 +56,17 @@ def columns_work(target: Target, lanes: int, vectors: int, columns: int) -> floa
 
 def packed_vectors(target: Target, compute: str, columns: int) -> int:
     """Vectors of a panel of a B that is packed beforehand, whatever the rows of A are, so that all products with it
-    share it: the columns divide well among the threads."""
+    share it: the columns divide well among the threads. Of bytes, which are multiplied faster than they are read, the
+    columns that fill the last panel count too."""
     lanes = lanes_of(target, compute)
 
-    def busiest(vectors: int) -> float:
+    def cost(vectors: int) -> float:
         share = parts(parts(columns, vectors * lanes), target.threads) * vectors * lanes
-        return columns_work(target, lanes, vectors, min(share, columns))
+        busiest = columns_work(target, lanes, vectors, min(share, columns))
+        padded = parts(columns, vectors * lanes) * vectors * lanes / max(columns, 1)
+        return busiest * (1 + PADDING_COST * (padded - 1)) if compute in QUADS else busiest
 
-    return min(vector_counts(compute), key=busiest)
+    return min(vector_counts(compute), key=cost)
 
 
 def task_sizes(problem: GemmProblem, target: Target, rows: int, cols: int, row_unit: int) -> tuple[int, int]:
