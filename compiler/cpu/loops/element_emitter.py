@@ -471,7 +471,9 @@ class Elements:
         and the last of them is loaded, and shuffled. None where their places are not known, or too far apart."""
         nest, lanes = self.nest, symbol.high - symbol.low + 1
         known = lane_offsets(address, symbol) if nest.vector and lanes == nest.vector[1] else None
-        if known is None or nest.varies(known[0]) or max(known[1]) - min(known[1]) >= 2 * lanes:
+        if known is None or nest.varies(known[0]) or is_symbolic(known[1]):
+            return None
+        if max(known[1]) - min(known[1]) >= 2 * lanes:
             return None
         rest, offsets = known
         first, last = min(offsets), max(offsets)
