@@ -14,7 +14,7 @@ from ..llvm.types import parameters
 
 HEADER = Struct({"next": (0, "ptr"), "capacity": (8, "i64"), "allocation": (16, "ptr")})
 HEADER_BYTES = 64
-_GRANULE = 1 << 16  # bytes that blocks are multiples of
+GRANULE = 1 << 16  # bytes that blocks are multiples of
 _HUGE_PAGE = 2 << 20
 _MADV_HUGEPAGE = 14
 
@@ -32,7 +32,7 @@ def write_allocation(module: ModuleText, linux: bool) -> None:
 
 def _write_new_block(module: ModuleText, linux: bool) -> None:
     f = Function(module, "new_block", [("i64", "bytes")], result="ptr")
-    rounded = (f.integer("bytes") + (HEADER_BYTES + _GRANULE - 1)).round_down(_GRANULE)
+    rounded = (f.integer("bytes") + (HEADER_BYTES + GRANULE - 1)).round_down(GRANULE)
     is_huge = rounded.compare("icmp uge", _HUGE_PAGE)
     alignment = is_huge.choose(f.i64(_HUGE_PAGE), 64)
     allocation = f.call("malloc", "ptr", [rounded + alignment])

@@ -1,10 +1,12 @@
 """Arenas for temporary memory, used again by later calls: functions that any thread may call without Python.
 
 `tfb_arena_take(bytes)` gives memory (64-byte aligned, contents undefined) and `tfb_arena_put(ptr)` takes it
-back. As many arenas exist as calls ran at once. The smallest free arena that is big enough is taken; if all are too
-small, the newest one grows. `tfb_run(entry, run_context, args, results, temp_bytes)` calls an entry with an
-arena around it, in the floating-point mode of runs (float_mode.py). `tfb_runs` counts the runs at this moment. A run
-with a large arena waits for a processor first (admission.py), unless it calls the host, which may wait for other runs.
+back. The smallest free arena that is big enough is taken; if all are too small, the smallest one grows. Large arenas,
+of admission.MIN_BYTES and more, are for large runs alone. So as many arenas of each kind exist as such calls ran at
+once; of large ones there are as many as processors. `tfb_run(entry, run_context, args, results, temp_bytes)` calls an
+entry with an arena around it, in the floating-point mode of runs (float_mode.py). `tfb_runs` counts the runs at this
+moment. A run with a large arena waits for a processor first (admission.py), unless it calls the host, which may wait
+for other runs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ..llvm.types import parameters
 from ..llvm.value import Value
 from ..run_context import OFFSETS
 from ..threads import admission
-from .free_list import HEADER_BYTES, FreeList, return_memory_of_new_block
+from .free_list import GRANULE, HEADER_BYTES, FreeList, return_memory_of_new_block
 
 OUT_OF_MEMORY = -12
 EXPORTS = (
@@ -47,17 +49,20 @@ def write_arenas(module: ModuleText) -> None:
 
 def _write_take(arenas: FreeList) -> None:
     f = Function(arenas.module, "tfb_arena_take", [("i64", "bytes")], result="ptr", linkage="")
+    is_large = f.integer("bytes") >= admission.MIN_BYTES
+    least = is_large.choose(f.i64(admission.MIN_BYTES), 0)
+    limit = is_large.choose(f.i64(_ANY_CAPACITY), admission.MIN_BYTES + GRANULE)
     arenas.lock(f)
-    best = arenas.best_fit(f, f.integer("bytes"), f.i64(_ANY_CAPACITY))
+    best = arenas.best_fit(f, f.integer("bytes"), limit)
     with f.if_(best.is_not_null()):
         arena = arenas.unlink(best)
         arenas.unlock(f)
         f.ret(arena + HEADER_BYTES)
-    newest = arenas.head(f).load_ptr()
-    with f.if_(newest.is_not_null()) as too_small:
-        arenas.unlink(arenas.head(f))
+    smallest = arenas.best_fit(f, least, limit)
+    with f.if_(smallest.is_not_null()) as too_small:
+        arena = arenas.unlink(smallest)
         arenas.unlock(f)
-        f.call("free_block", "void", [newest])
+        f.call("free_block", "void", [arena])
     with too_small.else_():
         arenas.unlock(f)
     return_memory_of_new_block(f, f.integer("bytes"))

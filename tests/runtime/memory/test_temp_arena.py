@@ -76,3 +76,19 @@ def test_never_given_out_twice() -> None:
             put(memory)
 
     in_threads(6, work)
+
+
+def test_large_arenas_are_for_large_runs() -> None:
+    """A large run finds the arena of the one before, whatever small ones run meanwhile; each kind grows by itself."""
+    large = take(12 << 20)
+    put(large)
+    small = take(1000)
+    assert small != large and take(12 << 20) == large
+    put(small)
+    put(large)
+    larger = take(40 << 20)
+    put(larger)
+    assert take(1000) == small and take(12 << 20) == larger
+    put(small)
+    put(larger)
+    assert take((8 << 20) - 1) not in (small, larger)
