@@ -632,3 +632,25 @@ def test_call_that_lacks_results_is_left_to_tensorflow(
     np.testing.assert_allclose(y, 2 * np.exp(np.sin(x)) * np.cos(x) * np.tanh(x), rtol=1e-5)
     np.testing.assert_allclose(tape.gradient(y, x), [1.5231884, 1.9280552], rtol=1e-5)
     assert not caplog.records
+
+
+def test_variants_go_in(clustering: None, caplog: pytest.LogCaptureFixture) -> None:
+    """Optionals, as Keras' `predict` takes them, and lists of tensors: the function is no whole cluster."""
+    x, dims = tf.constant([1.0, 2.0, 3.0]), tf.constant([], tf.int32)
+    optional = tf.experimental.Optional.from_value(x)
+    items = tf.raw_ops.TensorListFromTensor(tensor=x, element_shape=dims)
+
+    def stacked(items: tf.Tensor) -> tf.Tensor:
+        return tf.raw_ops.TensorListStack(input_handle=items, element_dtype=tf.float32, element_shape=dims)
+
+    cases = [
+        (lambda o: tf.tanh(o.get_value()) * 2.0 + 1.0, optional),
+        (lambda o: tf.tanh(o[0].get_value()) * o[1] + 1.0, [optional, x]),
+        (lambda a: tf.tanh(a) * optional.get_value() + 1.0, x),
+        (lambda i: tf.tanh(stacked(i)) * 2.0 + 1.0, items),
+    ]
+    for function, argument in cases:
+        wanted, compiled = function(argument), tf.function(function)
+        for _ in range(3):
+            np.testing.assert_allclose(compiled(argument), wanted, rtol=1e-5)
+    assert not caplog.records
