@@ -22,8 +22,9 @@ _VALUES = frozenset({int, float, bool, complex, str, bytes, type(None), tf.DType
 # Attributes of those that TensorFlow traces neither by value nor by identity.
 _PROTOCOLS = ("__tf_tracing_type__", "__array__", "__attrs_attrs__", "__dataclass_fields__", "__wrapped__")
 _ARRAYS = frozenset({np.ndarray, *(np.dtype(code).type for code in "?bhilqBHILQefdFD")})  # traced as tensors
+_tensor_key, _eager_tensor = tfp.tensor_key, tfp.eager_tensor_type()
+_composite_tensor = tfp.composite_tensor_type()
 _DICTS = frozenset({dict, collections.OrderedDict})
-_COMPOSITES = frozenset({tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices})
 
 
 def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
@@ -51,8 +52,10 @@ def _flatten(value: Any, tensors: list[tf.Tensor], key: list[object]) -> None:
         key.append((kind, len(parts)))
         for part in parts:
             _flatten(part, tensors, key)
-    elif kind in _COMPOSITES:
-        key.append(value._type_spec)
+    elif isinstance(value, tf.Variable):
+        key.append(kind)  # no function that takes variables is compiled as a whole
+    elif isinstance(value, _composite_tensor):
+        key.append(tf.type_spec_from_value(value))
         for item in tf.nest.flatten(value, expand_composites=True):
             _flatten(item, tensors, key)
     else:
@@ -111,7 +114,6 @@ def as_given_by(spec: Any, value: Any) -> Any:
     return with_tensors(value)
 
 
-_tensor_key, _eager_tensor = tfp.tensor_key, tfp.eager_tensor_type()
 TensorKey = tuple[int, tuple[int, ...]]  # dtype and dims
 
 

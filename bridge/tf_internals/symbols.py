@@ -1010,6 +1010,12 @@ def eager_tensor_type() -> type:
     return ops.EagerTensor
 
 
+def composite_tensor_type() -> type:
+    """The Python type of what consists of tensors: ragged and sparse ones, extension types, optionals, datasets."""
+    composite: type = tf.__internal__.CompositeTensor
+    return composite
+
+
 def tensor_key(tensor: tf.Tensor) -> tuple[int, tuple[int, ...]]:
     """dtype and dims of an eager tensor. Raises: AttributeError  it is something else."""
     return tensor._datatype_enum(), tensor._shape_tuple()

@@ -140,6 +140,45 @@ def test_objects_are_told_apart_and_not_kept() -> None:
         np.testing.assert_array_equal(compiled(X, Scale(float(factor))), X * factor)
 
 
+class Pair(tf.experimental.ExtensionType):
+    first: tf.Tensor
+    power: int
+
+
+def test_variables_extension_types_and_variants_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first call of each kind alone asks TensorFlow for the function; others of the kind are told apart."""
+    firsts = []
+    first_call = Jit._first_call
+    monkeypatch.setattr(Jit, "_first_call", lambda *a: firsts.append(a) or first_call(*a))
+
+    def function(x: Any, y: Any) -> Any:
+        if isinstance(x, Pair):
+            return Pair(x.first**x.power * y, x.power)
+        if isinstance(x, list):
+            x[0].assign_add(y)
+            return x[0] * x[1]
+        return x.get_value() * y if isinstance(x, tf.experimental.Optional) else x * y
+
+    y = tf.constant(X)
+
+    def arguments(factor: float) -> list[Any]:
+        variables = [tf.Variable(factor * X), tf.Variable(factor)]
+        optional = tf.experimental.Optional.from_value(factor * y)
+        return [variables[0], variables, optional, Pair(factor * y, 2), Pair(factor * y[0], 3)]
+
+    compiled, plain = tfbridge.jit(function), tf.function(function)
+    for number, factor in enumerate((1.0, 2.0, 3.0)):
+        for given, same in zip(arguments(factor), arguments(factor)):
+            for _ in range(2):
+                wanted, found = plain(same, y), compiled(given, y)
+                tf.nest.assert_same_structure(wanted, found, check_types=True, expand_composites=True)
+                for a, b in zip(*(tf.nest.flatten(v, expand_composites=True) for v in (wanted, found))):
+                    np.testing.assert_allclose(a, b, rtol=1e-5)
+        if number == 0:
+            first_count = len(firsts)
+    assert len(firsts) == first_count <= len(arguments(1.0))
+
+
 def test_arrays_that_tensorflow_refuses() -> None:
     compiled = tfbridge.jit(tf.function(lambda x: x + 1.0, input_signature=[tf.TensorSpec([3])]))
     for wrong in (X, np.array(["a", "b", "c"])):
