@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from ...compiler.errors import UnsupportedError
 from ...compiler.ir.shape import Shape
 from ...runtime import statistics
 from ...runtime.code import disk_cache
@@ -69,11 +70,17 @@ def register(cluster: Cluster) -> None:
 
 
 def prepare(cluster: Cluster) -> Callable[[list[tf.Tensor]], list[tf.Tensor]]:
-    """A function from the launch arguments to the results, then the new values of variables to assign."""
+    """A function from the launch arguments to the results, then the new values of variables to assign.
+
+    Raises: UnsupportedError  strings or variants go in or out, even where nothing is computed with them.
+    """
     register(cluster)
-    run = launch_op.prepare(
-        cluster.key, *cluster.launch_types, cluster.launch_constants, cluster.launch_variables
-    )
+    try:
+        run = launch_op.prepare(
+            cluster.key, *cluster.launch_types, cluster.launch_constants, cluster.launch_variables
+        )
+    except TypeError as error:
+        raise UnsupportedError(str(error)) from error
     weakref.finalize(run, cluster_registry.release, cluster.key).atexit = False
     return run
 

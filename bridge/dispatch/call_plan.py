@@ -191,7 +191,7 @@ class WholeFunction:
 
     @classmethod
     def read(cls, concrete: ConcreteFunction, options: JitOptions) -> WholeFunction:
-        """Raises: UnsupportedError  a variable or a variant goes in as an argument, or a capture is made anew."""
+        """Raises: UnsupportedError  a variable is passed as an argument, or a capture is made anew."""
         if tfp.makes_captures_anew(concrete):
             raise UnsupportedError("it captures what is made at every call")
         definition = concrete.function_def
@@ -203,8 +203,6 @@ class WholeFunction:
         own = len(concrete.inputs) - len(captured)
         content = {}
         for k, tensor in enumerate(concrete.inputs):
-            if tensor.dtype == tf.variant:  # an optional, a list of tensors, a dataset
-                raise UnsupportedError(f"input {k} is a variant")
             if tensor.dtype == tf.resource:
                 if k < own:
                     raise UnsupportedError(f"argument {k} is a variable; capture it instead")

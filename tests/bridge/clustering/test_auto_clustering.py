@@ -634,8 +634,9 @@ def test_call_that_lacks_results_is_left_to_tensorflow(
     assert not caplog.records
 
 
-def test_variants_go_in(clustering: None, caplog: pytest.LogCaptureFixture) -> None:
-    """Optionals, as Keras' `predict` takes them, and lists of tensors: the function is no whole cluster."""
+def test_variants_and_strings_go_in(clustering: None, caplog: pytest.LogCaptureFixture) -> None:
+    """Optionals, as Keras' `predict` takes them, lists of tensors, and what is not used: the function is no whole
+    cluster."""
     x, dims = tf.constant([1.0, 2.0, 3.0]), tf.constant([], tf.int32)
     optional = tf.experimental.Optional.from_value(x)
     items = tf.raw_ops.TensorListFromTensor(tensor=x, element_shape=dims)
@@ -648,6 +649,8 @@ def test_variants_go_in(clustering: None, caplog: pytest.LogCaptureFixture) -> N
         (lambda o: tf.tanh(o[0].get_value()) * o[1] + 1.0, [optional, x]),
         (lambda a: tf.tanh(a) * optional.get_value() + 1.0, x),
         (lambda i: tf.tanh(stacked(i)) * 2.0 + 1.0, items),
+        (lambda o: tf.tanh(o[1]) * 2.0 + 1.0, [optional, x]),
+        (lambda s: tf.tanh(s[1]) * 2.0 + 1.0, [tf.constant("name"), x]),
     ]
     for function, argument in cases:
         wanted, compiled = function(argument), tf.function(function)

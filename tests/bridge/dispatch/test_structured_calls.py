@@ -210,6 +210,12 @@ def test_nested_arguments_and_results() -> None:
     )
 
 
+def test_a_text_that_is_not_used() -> None:
+    compiled = tfbridge.jit(lambda name, x: tf.nn.relu(x) * 2.0)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled(tf.constant("name"), tf.constant(X)), X * 2.0)
+
+
 def test_the_same_tensor_twice_first() -> None:
     def difference(x: Any, y: Any, z: Any = 0) -> Any:
         return x - 2.0 * y
