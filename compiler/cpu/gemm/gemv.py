@@ -141,7 +141,7 @@ class _RowUpdates(_Kernel):
         rows = [b]
         for _ in xs[1:]:
             rows.append(rows[-1] + distance)
-        step = _UPDATE_VECTORS * lanes
+        step = self._update_vectors_at_once() * lanes
         whole = count // step * step
         with f.loop(0, whole, step) as c:
             self._update_vectors(y.at(c.index, compute.type), [(x, r, c.index) for x, r in zip(xs, rows)])
@@ -152,9 +152,12 @@ class _RowUpdates(_Kernel):
             else:
                 self._update_one(y.at(at, compute.type), [(x, r, at) for x, r in zip(xs, rows)])
 
+    def _update_vectors_at_once(self) -> int:
+        return 1 if self.compute.target.is_small else _UPDATE_VECTORS
+
     def _update_vectors(self, y: Ptr, terms: list[tuple[VectorValue, Ptr, Int]]) -> None:
         compute = self.compute
-        places = range(0, _UPDATE_VECTORS * compute.lanes, compute.lanes)
+        places = range(0, self._update_vectors_at_once() * compute.lanes, compute.lanes)
         acc = [y.at(j, compute.type).load(compute.vector) for j in places]
         for x, row, c in terms:
             source = row.at(c, self.storage)

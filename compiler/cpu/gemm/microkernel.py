@@ -59,7 +59,10 @@ def is_scalar(target: Target, compute: str) -> bool:
 
 
 def unrolled_steps(target: Target, accumulators: int) -> int:
-    """Steps of a sum written one after the other: large tiles hide the loop's own instructions without that."""
+    """Steps of a sum written one after the other: large tiles hide the loop's own instructions without that. One where
+    code is to be small."""
+    if target.is_small:
+        return 1
     return UNROLLED_STEPS if accumulators < 8 or line_vectors(target) else 2
 
 

@@ -67,7 +67,7 @@ def test_small_code(model: keras.Model, tmp_path: Path) -> None:
         kind: tfbridge.aot.compile(model, out_dir=tmp_path / kind, optimize=kind, extras=["test"])
         for kind in ("speed", "size")
     }
-    assert code_bytes(files["size"]) < code_bytes(files["speed"])
+    assert code_bytes(files["size"]) < 0.9 * code_bytes(files["speed"])
     for folder in files:
         subprocess.run([link_test(tmp_path / folder)], check=True)
 
