@@ -48,7 +48,7 @@ def _sink(computation: Computation) -> Computation:
 
 def _last_axes(a: Instruction, b: Instruction) -> tuple[int, int] | None:
     """How many of the last axes of two arrays with as many elements are the same part of both: as few as can be; None
-    where a size among them is known at run time only."""
+    where a size among them is known at run time only. `axis_groups` would compare the sizes of all axes."""
     if not a.shape.rank or not b.shape.rank:
         return None
     counts, sizes = [1, 1], [a.shape.dims[-1], b.shape.dims[-1]]

@@ -17,7 +17,7 @@ from ....runtime.llvm.target import Target
 from ....runtime.sizes import estimate
 from ...analysis.convolution_problem import ConvolutionProblem, axes_of
 from ...analysis.gemm_problem import GemmProblem, gemm_problem
-from ...analysis.output_view import raw_type, transposed_strides
+from ...analysis.output_view import raw_type
 from ...errors import UnsupportedError
 from ...ir.element_types import ElementType
 from ...ir.literal import Literal
@@ -89,9 +89,7 @@ def packing_of(instruction: Instruction, target: Target) -> Packing | None:
     result_type = raw_type(contraction)
     if isinstance(contraction.op, Dot):
         try:
-            root = instruction.op.computation.root if isinstance(instruction.op, Fusion) else instruction
-            strides = transposed_strides(contraction, root)
-            return _of_dot(number, gemm_problem(contraction, result_type, strides), target)
+            return _of_dot(number, gemm_problem(contraction, result_type), target)
         except UnsupportedError:
             return None
     problem = packable(contraction, result_type, target)

@@ -59,6 +59,13 @@ def check(
         )
 
 
+def check_compiled(module: Module, before: Computation, tolerance: float) -> None:
+    """The whole module, compiled, gives what the computation does; tolerance: absolute."""
+    arrays = [sample(p.shape, 1) for p in before.parameters]
+    (found,) = LocalClient().compile(module).execute(arrays)
+    np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=tolerance)
+
+
 def test_softmax_is_one_row_fusion():
     x = parameter(0, "f32", 64, 100)
     (only,) = fusions(fused(softmax(x), [x]))
@@ -88,9 +95,7 @@ def test_a_batch_normalisation_after_a_product_is_computed_once_for_all_rows():
     small, product = fusions(module)
     assert (small.kind, product.kind) == ("kLoop", "kOutput")
     assert [i.opcode for i in product.computation.instructions].count("multiply") == 1
-    arrays = [sample(p.shape, 1) for p in before.parameters]
-    (found,) = LocalClient().compile(module).execute(arrays)
-    np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-4)
+    check_compiled(module, before, 1e-4)
 
 
 def test_reshapes_do_not_end_what_follows_the_product():
@@ -102,9 +107,7 @@ def test_reshapes_do_not_end_what_follows_the_product():
     module = Module("m", before)
     (only,) = fusions(fuse(module, DEFAULT_OPTIONS))
     assert only.kind == "kOutput"
-    arrays = [sample(p.shape, 1) for p in before.parameters]
-    (found,) = LocalClient().compile(module).execute(arrays)
-    np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-5)
+    check_compiled(module, before, 1e-5)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +125,7 @@ def test_products_are_stored_transposed(batch, heads, rows, depth, columns):
         module = Module("m", before)
         (only,) = fusions(fuse(module, DEFAULT_OPTIONS))
         assert only.kind == "kOutput"
-        arrays = [sample(p.shape, 1) for p in before.parameters]
-        (found,) = LocalClient().compile(module).execute(arrays)
-        np.testing.assert_allclose(found, evaluate(before, arrays), rtol=1e-5, atol=1e-4)
+        check_compiled(module, before, 1e-4)
 
 
 @pytest.mark.parametrize("type_, order", [("f32", (0, 2, 1)), ("f32", (1, 0, 2)), ("f16", (1, 0, 2))])
