@@ -57,6 +57,7 @@ class AccessAnalysis:
         self.numbers: list[Affine] = []
         self.quotients: list[tuple[Affine, int]] = []
         self.reductions: list[tuple[Instruction, Index]] = []
+        self.reduced: set[Symbol] = set()  # the variables that reductions run over
         self.boundaries: list[Affine] = []
         self.cost = 0
         self.reads: dict[Instruction, int] = {}
@@ -104,6 +105,7 @@ class AccessAnalysis:
         self.reductions.append((instruction, index))
         dims = reduced_dims(instruction)
         inner = tuple(Affine.of(Symbol("r", 0, max(d - 1, 0))) for d in dims)
+        self.reduced.update(symbol for x in inner for symbol, _ in x.terms)
         count = len(instruction.operands) // 2
         repeat = self.repeat * max(1, estimate(math.prod(dims)))
         at, bounds = operand_index(instruction, index, inner, self.division)

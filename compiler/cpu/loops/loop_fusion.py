@@ -630,8 +630,8 @@ class FusionKernel:
             self.elements.reduce(group, [index for _, index in together])
 
     def may_alias(self) -> frozenset[tuple[int, int]]:
-        """(output, parameter) pairs that may share memory: the parameter is read at the output's index
-        only."""
+        """(output, parameter) pairs that may share memory: the parameter is read at the output's index, or a row of it
+        by reductions that are made before the row of the output is stored."""
         pairs = set()
         index = self.loops.index([Affine.of(a) for a in self.loop_symbols], self.accesses.division)
         for k, output in enumerate(self.outputs):
@@ -642,11 +642,25 @@ class FusionKernel:
                     p.shape.bytes == output.shape.bytes
                     and p.shape.elements == output.shape.elements
                     and reads
-                    and all(x.address == address for x in reads)
+                    and all(x.address == address or self._reads_row_before(x.address, address) for x in reads)
                 ):
                     assert isinstance(p.op, Parameter)
                     pairs.add((k, p.op.number))
         return frozenset(pairs)
+
+    def _reads_row_before(self, address: Affine, output: Affine) -> bool:
+        """Whether an address runs over the row that the innermost loop stores, for a reduction before that loop."""
+        reduced = [(a, c) for a, c in address.terms if a in self.accesses.reduced]
+        is_divided = self.block or self.task_loops == len(self.loop_symbols)
+        if len(reduced) != 1 or is_divided or not self.is_in_order:
+            return False
+        (symbol, factor), inner = reduced[0], self.loop_symbols[-1]
+        return (
+            (factor, symbol.low, symbol.high) == (output.coefficient(inner), inner.low, inner.high)
+            and address.constant == output.constant
+            and set(address.terms) - {reduced[0]} == {t for t in output.terms if t[0] is not inner}
+            and not any(inner in x.symbols() for _, index in self.accesses.reductions for x in index)
+        )
 
 
 def _is_multiple(address: Affine, vector: tuple[Symbol, int] | None, item_bytes: int, unit: int) -> bool:

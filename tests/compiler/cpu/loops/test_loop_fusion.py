@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -429,9 +429,35 @@ def test_in_place_pairs_hold_when_buffers_are_shared():
 
 
 def test_no_in_place_where_other_elements_are_read():
-    x = parameter(0, "f32", 30, 30)
-    for root in (op("add", x, make(Reverse((1,)), x)), make(Transpose((1, 0)), x), softmax(x)):
-        assert not Kernel(Computation("fused", root, [x])).plan.may_alias
+    x, i = parameter(0, "f32", 30, 30), parameter(1, "s64", 30)
+    columns = broadcast(reduce(x, [0], "maximum", -np.inf), x.shape.dims, [1])
+    total = broadcast(reduce(x, [0, 1]), x.shape.dims, [])
+    of_transposed = broadcast(reduce(make(Transpose((1, 0)), x), [1]), x.shape.dims, [0])
+    of_part = broadcast(reduce(make(Slice((0, 0), (30, 29), (1, 1)), x), [1]), x.shape.dims, [0])
+    rows = make(Gather((1,), (0,), (0,), 1, (1, 30)), x, make(Reshape((30, 1)), i))
+    for root in (
+        op("add", x, make(Reverse((1,)), x)),
+        make(Transpose((1, 0)), x),
+        *(op("subtract", x, other) for other in (columns, total, of_transposed, of_part, rows)),
+        make(Tuple(), softmax(x), make(Reverse((0,)), x)),
+    ):
+        parameters = [x, i] if root.opcode == "subtract" and root.operands[1] is rows else [x]
+        assert not {p for p in Kernel(Computation("fused", root, parameters)).plan.may_alias if p[1] == 0}
+
+
+@pytest.mark.parametrize("dims", [(37, 70), (5, 3, 64), (200, 1000), (3, 7), (1, 9), (40, 1)])
+@pytest.mark.parametrize("function", [softmax, layer_norm])
+def test_rows_are_overwritten_after_their_reductions(
+    function: Callable[[Instruction], Instruction], dims: tuple[int, ...]
+) -> None:
+    x = parameter(0, "f32", *dims)
+    kernel = Kernel(Computation("fused", function(x), [x]))
+    shared, apart = sample(x.shape), np.empty(dims, np.float32)
+    launch(kernel.plan, kernel.address, [shared.copy(), apart])
+    if kernel.plan.may_alias:
+        launch(kernel.plan, kernel.address, [shared, shared])
+        np.testing.assert_array_equal(shared, apart)
+    assert kernel.plan.may_alias or dims not in ((37, 70), (5, 3, 64), (200, 1000))
 
 
 def test_large_work_is_divided():
