@@ -112,12 +112,14 @@ class FusionKernel:
             elements * max(1, self.accesses.cost),
             total,
             may_alias=self.may_alias(),
-            in_order=self._elements_of_tasks() if parallel and self.is_in_order else None,
+            in_order=self._elements_of_tasks() if parallel else None,
         )
 
-    def _elements_of_tasks(self) -> tuple[int, int]:
+    def _elements_of_tasks(self) -> tuple[int, int] | None:
         """As `KernelInfo.in_order`."""
         counts = self.loops.trip_counts
+        if not self.is_in_order or self.block and self.task_loops < len(counts) - 1:
+            return None
         if self.block and self.task_loops:
             return counts[-1], self.inner_tasks
         return self.block or math.prod(counts[self.task_loops :]), 1

@@ -460,6 +460,34 @@ def test_rows_are_overwritten_after_their_reductions(
     assert kernel.plan.may_alias or dims not in ((37, 70), (5, 3, 64), (200, 1000))
 
 
+def test_tasks_in_order_compute_runs_of_the_outputs():
+    """So many tasks after the other write as many elements after the other."""
+    x, y = parameter(0, "f32", 6, 70, 90), parameter(0, "f32", 2, 3, 40000)
+    found = []
+    for p, root in (
+        (x, op("tanh", x)),
+        (x, softmax(x)),
+        (x, op("tanh", reduce(x, [2]))),
+        (x, reduce(op("tanh", x), [1])),
+        (x, make(Transpose((0, 2, 1)), op("tanh", x))),
+        (y, op("tanh", y)),
+        (y, make(Concatenate(0), op("tanh", y), y)),
+        (y, make(Concatenate(1), op("tanh", y), y)),
+        (y, make(Concatenate(2), op("tanh", y), y)),
+    ):
+        kernel = Kernel(Computation("fused", root, [p]))
+        if kernel.plan.in_order is None:
+            continue
+        found.append(root.opcode)
+        elements, tasks = kernel.plan.in_order
+        whole, first = (np.full(root.shape.dims, np.nan, np.float32) for _ in range(2))
+        launch(kernel.plan, kernel.address, [sample(p.shape), whole])
+        launch(dataclasses.replace(kernel.plan, tasks=3 * tasks), kernel.address, [sample(p.shape), first])
+        np.testing.assert_array_equal(first.ravel()[: 3 * elements], whole.ravel()[: 3 * elements])
+        assert np.isnan(first.ravel()[3 * elements :]).all()
+    assert {"divide", "tanh", "concatenate"} <= set(found)
+
+
 def test_large_work_is_divided():
     x = parameter(0, "f32", 300, 1111)
     assert check(op("tanh", x), [x]).plan.tasks > 2
