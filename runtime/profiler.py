@@ -11,15 +11,15 @@ import functools
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from .code import linker
 from .code.artifact import Artifact, KernelRecord
-from .llvm.ir_builder import Function
+from .llvm.ir_builder import Function, Int, Ptr
 from .llvm.module_text import ModuleText
 from .llvm.types import parameters
-from .run_context import RECORD_START, Recorder
+from .run_context import RECORD_END, RECORD_START, Recorder
 
 _SLOTS = 2
 
@@ -33,15 +33,28 @@ def _native() -> linker.Loaded:
     module.add("ticks", f.text())
     f = Function(module, "count", parameters("ptr recorder, i64 kernel, ptr last"), linkage="")
     recorder, last = f.pointers("recorder", "last")
-    now = f.call("llvm.readcyclecounter", "i64", [])
+    now = recorded_end(f, last, _ticks)
     with f.if_(f.integer("kernel").differs(RECORD_START)):
         slots = (recorder + Recorder.data.offset).load_ptr() + f.integer("kernel") * (8 * _SLOTS)
         slots.atomic_rmw("add", f.i64(1), "monotonic")
         (slots + 8).atomic_rmw("add", now - last.load_int(), "monotonic")
-    last.store(f.call("llvm.readcyclecounter", "i64", []))
+    last.store(recorded_end(f, last, _ticks))
     f.ret()
     module.add("count", f.text())
     return linker.load_text(module.text(), ("ticks", "count"))
+
+
+def _ticks(f: Function) -> Int:
+    return Int.of(f, f.call("llvm.readcyclecounter", "i64", []))
+
+
+def recorded_end(f: Function, last: Ptr, clock: Callable[[Function], Int]) -> Int:
+    """When the kernel ended that a recorder's function is told of."""
+    given = (last + RECORD_END).load_int()
+    with f.if_(given.equals(0), end=given) as is_now:
+        is_now.end = clock(f)
+    end: Int = is_now.end
+    return end
 
 
 class Event(NamedTuple):

@@ -58,13 +58,16 @@ class Recorder(ctypes.Structure):
     """What is told of kernels: a function, void (*)(ptr recorder, i64 kernel, ptr last), and data of its own.
 
     The function is called after every kernel, with its number in the schedule and the i64 at `last`, which is for it
-    to write; before the first kernel with RECORD_START. Kernels that run at once have a `last` each.
+    to write: its clock, when the kernel ended. Before the first kernel it is called with RECORD_START. The i64 at
+    RECORD_END after `last` is 0, or the clock at which the kernel ended; it is for the caller to write. Kernels that
+    run at once have a `last` each.
     """
 
     _fields_ = [("record", ctypes.c_void_p), ("data", ctypes.c_void_p)]
 
 
 RECORD_START = -1
+RECORD_END = 8
 
 
 for _name, _offset, _ in FIELDS:

@@ -42,7 +42,7 @@ from .schedule.buffer import Constants
 from .schedule.buffer_assignment import BufferAssignment, assign_buffers, temporaries
 from .schedule.lowering import lower_module
 from .schedule.printer import print_program
-from .schedule.thunks import KernelThunk, ThunkProgram, kernel_thunks
+from .schedule.thunks import KernelThunk, ThunkProgram, launched_kernels
 
 ENTRY = "tfb_entry"
 _REPRODUCIBLE_THREADS = 16
@@ -150,7 +150,7 @@ class Layers:
     def add(self, entry: str, program: ThunkProgram) -> dict[Instruction, int]:
         """The numbers of a program's layers, by the instructions that they compute."""
         numbers = {}
-        for thunk in kernel_thunks(program.entry.thunks):
+        for thunk in launched_kernels(program.entry.thunks):
             record, number = _record(thunk), len(self.by_number) + 1
             what = f"{record.name}{self.suffix}, {record.flops:,} flops, {record.bytes:,} bytes"
             self.by_number[number] = Layer(
@@ -282,7 +282,7 @@ def _artifact(
         temp_bytes=estimate(temp_bytes),
         constants=constants,
         threads=text.target.threads,
-        kernels=tuple(map(_record, kernel_thunks(program.entry.thunks))),
+        kernels=tuple(map(_record, launched_kernels(program.entry.thunks))),
         temporaries=temporaries(program.entry, assignment),
         host_callbacks=program.host_callbacks,
         packed=program.packed,

@@ -82,7 +82,7 @@ def emit_kernel(
     if any(i.op.is_contraction for i in computation.instructions):
         info: KernelInfo = _loaded(_CONTRACTION)(text, target, computation, options, variant)
     else:
-        info = _loaded(_ELEMENTS)(text, target, computation, options)
+        info = _loaded(_ELEMENTS)(text, target, computation, options, variant)
     return info
 
 

@@ -81,10 +81,19 @@ def emit_output_fusion(
             is_partial=variant.is_partial,
             depth_sizes=buffers.of_depth(),
             end=end,
+            slices=variant.slices,
         )
     else:
         inner = emit_convolution(
-            module, target, contraction, raw, symbol, variant.b_packed, keeps_result, end
+            module,
+            target,
+            contraction,
+            raw,
+            symbol,
+            variant.b_packed,
+            keeps_result,
+            end,
+            variant.slices,
         )
     if not _keeps_order(computation, contraction):
         inner = dataclasses.replace(inner, in_order=None)
@@ -109,9 +118,9 @@ def _tile_end(
         return None
     end = tile_end(epilogue, problem.n, _FIRST_EPILOGUE_BUFFER)
     has_depth = variant.depth_sizes > 0
-    if end is None or not ends_in_tiles(
-        target, problem, variant.b_packed, has_depth
-    ):  # which plans the product
+    if end is None or not ends_in_tiles(  # which plans the product
+        target, problem, variant.b_packed, has_depth, variant.slices
+    ):
         return None
     return end
 
@@ -223,4 +232,5 @@ def _wrapper(
         inner.flops,
         buffers.raw.bytes + sum(s.bytes for s in buffers.outputs),
         in_order=inner.in_order,
+        row_tasks=inner.row_tasks,
     )

@@ -16,7 +16,8 @@ from tfbridge.runtime.run_context import OFFSETS, RECORD_START
 ENTRY = f"""
 declare i64 @llvm.readcyclecounter()
 define i32 @entry(ptr %context, ptr %args, ptr %results, ptr %temp) {{
-  %last = alloca i64
+  %last = alloca [2 x i64]
+  store [2 x i64] zeroinitializer, ptr %last
   %at = getelementptr i8, ptr %context, i64 {OFFSETS["recorder"]}
   %recorder = load ptr, ptr %at
   %record = load ptr, ptr %recorder

@@ -6,6 +6,7 @@ import ctypes
 
 from ....runtime.llvm.ir_builder import Function, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.types import parameters
+from ....runtime.profiler import recorded_end
 from ....runtime.run_context import RECORD_START, Recorder
 from .layouts import ENTRY, RECORDER, RUN_CONTEXT
 
@@ -16,15 +17,15 @@ STRING_BYTES, EVENT_BYTES = 32, 48
 
 
 def write(module: ModuleText) -> None:
-    """trace_event(name, start): records what began then and ends now. trace_kernel: a recorder's function that does so
+    """trace_event(name, start, end): records what ran then. trace_kernel: a recorder's function that does so
     for each kernel; the recorder's data are the names."""
     module.add_global(_LEVEL, "external global i32")
-    f = Function(module, "trace_event", parameters("ptr name, i64 start"))
+    f = Function(module, "trace_event", parameters("ptr name, i64 start, i64 end"))
     event = f.stack_slot(f"[{EVENT_BYTES} x i8]")
     f.call("tfbridge_new_string", "void", [event])
     f.call("tfbridge_assign_string", "ptr", [event, f["name"]])
     (event + STRING_BYTES).store(f.integer("start"))
-    (event + STRING_BYTES + 8).store(_now(f))
+    (event + STRING_BYTES + 8).store(f.integer("end"))
     f.call("tfbridge_record_trace", "void", [event])
     f.call("tfbridge_delete_string", "void", [event])
     f.ret()
@@ -33,8 +34,8 @@ def write(module: ModuleText) -> None:
     recorder, last, kernel = *f.pointers("recorder", "last"), f.integer("kernel")
     with f.if_(kernel.differs(RECORD_START)):
         name = RECORDER.field(recorder, "data").load_ptr().at(kernel, "ptr").load_ptr()
-        f.call("trace_event", "void", [name, last.load_int()])
-    last.store(_now(f))
+        f.call("trace_event", "void", [name, last.load_int(), recorded_end(f, last, _now)])
+    last.store(recorded_end(f, last, _now))
     f.ret()
     module.add("trace_kernel", f.text())
 
@@ -62,8 +63,8 @@ def end(f: Function, entry: Ptr, start: Int) -> None:
     """Records a run that began then."""
     name = ENTRY.field(entry, "trace_name").load_ptr()
     with f.if_(start.differs(0) & name.is_not_null()):
-        f.call("trace_event", "void", [name, start])
+        f.call("trace_event", "void", [name, start, _now(f)])
 
 
 def _now(f: Function) -> Int:
-    return f.call("tfbridge_trace_clock", "i64", [])
+    return Int.of(f, f.call("tfbridge_trace_clock", "i64", []))

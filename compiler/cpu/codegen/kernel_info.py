@@ -15,11 +15,14 @@ class KernelVariant:
     `is_partial`: perhaps not all tasks will run; those of a dot have few rows.
     `depth_sizes`: of a dot that sums up to a size known at run time only, the number of s32 scalars, the largest of
     which is the size: buffers behind those of the operands.
+    `slices`: of a kernel in a chain (schedule/kernel_chains.py), the equal parts of its value, in the order of memory,
+    that are read from cache by the next; none of its tasks is in two of them where that can be. 0: it is in none.
     """
 
     b_packed: bool = False
     is_partial: bool = False
     depth_sizes: int = 0
+    slices: int = 0
 
 
 PLAIN = KernelVariant()
@@ -38,6 +41,8 @@ class KernelInfo:
     after element i of the output is written.
     `in_order`: (elements, tasks) where that many tasks after the other compute as many elements of each output, in the
     order of memory; None where the order is another.
+    `row_tasks`: (rows, tasks) where that many tasks of a matrix product after the other compute as many rows, those of
+    a batch counted one matrix after the other; None where the order is another.
     `has_window`: a contraction keeps its result in its scratch, a block at a time, for its epilogue alone.
     Units: tasks is the extent of the parallel dimension, grain the smallest range of tasks worth a thread;
     scratch_bytes is per thread, shared_bytes is not; flops and bytes describe one launch, for reports.
@@ -56,3 +61,4 @@ class KernelInfo:
     may_alias: frozenset[tuple[int, int]] = frozenset()
     has_window: bool = False
     in_order: tuple[int, int] | None = None
+    row_tasks: tuple[int, int] | None = None

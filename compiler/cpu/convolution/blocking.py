@@ -139,10 +139,15 @@ class _Tiling:
 
 
 def plan_blocking(
-    problem: ConvolutionProblem, target: Target, b_packed: bool = False, most_rows: int = 0
+    problem: ConvolutionProblem,
+    target: Target,
+    b_packed: bool = False,
+    most_rows: int = 0,
+    slices: int = 0,
 ) -> Blocking | None:
     """The blocking of a convolution; None for an order of the output's axes or for types that no kernel computes.
-    Blocks have at most `most_rows` rows, where it is not 0 and staging does not need more."""
+    Blocks have at most `most_rows` rows, where it is not 0 and staging does not need more. Tasks are `slices`
+    of the positions where that is not 0 and can be."""
     compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     if compute is None or not _is_supported(problem, compute):
         return None
@@ -150,6 +155,9 @@ def plan_blocking(
     task_rows, task_cols, vectors = _task_grid(
         problem, target, compute, positions_of(plan.axes), plan.row_unit, b_packed
     )
+    rows = positions_of(plan.axes)
+    if not is_symbolic([rows, slices]) and slices > 1 and rows % (slices * plan.row_unit) == 0:
+        task_rows, task_cols = rows // slices, problem.out_channels
     tiling = _Tiling(
         vectors * lanes_of(target, compute),
         rows_of(target, compute, vectors),

@@ -98,7 +98,8 @@ def emit_depthwise(
             _positions_task(kernel, tasks, t, epilogue)
     f.ret()
     plan = kernel_plan(f, "depthwise", target, problem, tasks.count, microseconds, bytes_, window_bytes)
-    return dataclasses.replace(plan, has_window=has_window)
+    row_tasks = None if tasks.sums_in_memory or not has_dense_rows(problem) else (tasks.positions, 1)
+    return dataclasses.replace(plan, has_window=has_window, row_tasks=row_tasks)
 
 
 def _compute_type(problem: ConvolutionProblem, target: Target) -> str | None:

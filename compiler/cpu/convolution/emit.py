@@ -37,12 +37,14 @@ def emit_convolution(
     b_packed: bool = False,
     keeps_result: bool = True,
     end: TileEnd | None = None,
+    slices: int = 0,
 ) -> KernelInfo:
     """Writes the kernel of a convolution whose sums are stored as `raw`, or kept for the epilogue alone.
 
     Its buffers are input, kernel, result, scratch and those of the epilogue. With `b_packed` the kernel comes as
     `packable` says (blocking.py). `epilogue` names a function with EPILOGUE_PARAMETERS, called once for every part of
-    the view when it is stored. `end`: as emit_gemm has it, of a convolution that is a product.
+    the view when it is stored. `end`: as emit_gemm has it, of a convolution that is a product. `slices`: as in
+    KernelVariant.
     Raises: UnsupportedError  element types that no kernel computes.
     """
     problem = convolution_problem(convolution, raw.element_type)
@@ -51,20 +53,30 @@ def emit_convolution(
         return _emit_naive(module, target, convolution, raw, bytes_, epilogue)
     gemm = as_gemm(problem)
     if gemm is not None:
-        return emit_gemm(module, target, gemm, epilogue, b_packed, keeps_result=keeps_result, end=end)
+        return emit_gemm(
+            module,
+            target,
+            gemm,
+            epilogue,
+            b_packed,
+            keeps_result=keeps_result,
+            end=end,
+            slices=slices,
+        )
     if b_packed:
-        packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True, keeps_result)
+        packed = emit_convolution_gemm(module, target, problem, bytes_, epilogue, True, keeps_result, slices)
         assert packed is not None
         return packed
     for emit_windowed in (emit_byte_windows, emit_depthwise):
         windowed = emit_windowed(module, target, problem, bytes_, epilogue, keeps_result)
         if windowed is not None:
             return windowed
-    for emit in _EMITTERS:
+    for emit in (emit_backward_weights, emit_small_output_channels):
         plan = emit(module, target, problem, bytes_, epilogue)
         if plan is not None:
             return plan
-    return _emit_naive(module, target, convolution, raw, bytes_, epilogue)
+    by_rows = emit_convolution_gemm(module, target, problem, bytes_, epilogue, slices=slices)
+    return by_rows or _emit_naive(module, target, convolution, raw, bytes_, epilogue)
 
 
 def _emit_naive(
@@ -95,6 +107,3 @@ def _emit_naive(
         grain = max(1, min(tasks, math.ceil(TASK_US * tasks / max(microseconds, 1e-3))))
         is_parallel = tasks > 1 and microseconds > 2 * TASK_US
     return KernelInfo(symbol, tasks, grain, is_parallel, 0, problem.flops, bytes_)
-
-
-_EMITTERS = (emit_backward_weights, emit_small_output_channels, emit_convolution_gemm)

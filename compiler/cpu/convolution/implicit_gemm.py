@@ -61,6 +61,7 @@ def emit_convolution_gemm(
     epilogue: str | None,
     b_packed: bool = False,
     keeps_result: bool = True,
+    slices: int = 0,
 ) -> KernelInfo | None:
     """Writes the kernel; None for an order of the output's axes or for types that no kernel computes. A result that is
     not kept is in a window of the scratch.
@@ -70,7 +71,8 @@ def emit_convolution_gemm(
     """
     row_bytes = problem.groups * problem.out_channels * problem.result_type.item_bytes
     has_window = not keeps_result and has_dense_rows(problem)
-    blocking = plan_blocking(problem, target, b_packed, window_rows(target, row_bytes) if has_window else 0)
+    most_rows = window_rows(target, row_bytes) if has_window else 0
+    blocking = plan_blocking(problem, target, b_packed, most_rows, slices)
     if blocking is None:
         return None
     window_bytes = blocking.block_rows * row_bytes if has_window else 0
@@ -94,7 +96,9 @@ def emit_convolution_gemm(
     plan = kernel_plan(
         kernel.f, "convolution", target, problem, kernel.tasks, microseconds, bytes_, scratch_bytes
     )
-    return dataclasses.replace(plan, has_window=has_window)
+    is_in_order = problem.groups == 1 and has_dense_rows(problem)
+    row_tasks = (blocking.task_rows, kernel.col_tasks) if is_in_order else None
+    return dataclasses.replace(plan, has_window=has_window, row_tasks=row_tasks)
 
 
 class _ImplicitGemm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from ....runtime.devices.host_callbacks import NO_HOST
@@ -23,7 +23,7 @@ from ....runtime.llvm.ir_builder import (
     VectorValue,
 )
 from ....runtime.llvm.types import parameters
-from ....runtime.run_context import OFFSETS, RECORD_START
+from ....runtime.run_context import OFFSETS, RECORD_END, RECORD_START
 from ....runtime.sizes import Size, ceiling, larger
 from ...errors import InternalError
 from ...ir.module import Instruction
@@ -99,7 +99,7 @@ def emit_entry(
 
     With `embed_constants` the object is to have the constants (`add_constants`); else the run context has their
     address. With `has_recorder` the run context's recorder is told of kernels, numbered in the order of
-    `kernel_thunks`. `layers`: numbers of instructions that stand before the calls of their
+    `launched_kernels`. `layers`: numbers of instructions that stand before the calls of their
     kernels.
     """
     is_embedded = embed_constants and bool(program.constants)
@@ -213,7 +213,7 @@ class _Writer:
     def kernel(self, thunk: KernelThunk) -> None:
         f, info = self.f, thunk.kernel
         buffers = self.rows(self.table.add(thunk.buffers))
-        number, self.kernels = self.kernels, self.kernels + 1
+        number, self.kernels = self.kernels, self.kernels + max(1, len(thunk.parts))
         if (layer := self.layers.get(thunk.instruction)) is not None:
             f.do(f"{LAYER_MARK}{layer}")
         tasks: Index = info.tasks
@@ -223,8 +223,12 @@ class _Writer:
             count = largest_size(f, map(self.address, thunk.live.counts), 1)
             needed = (count * thunk.live.elements + (elements - 1)) // elements * group
             tasks = needed.minimum(info.tasks)
-        run_tasks(f, info.symbol, buffers, tasks, larger(1, info.grain) if info.parallel else tasks)
-        self.record(number)
+        launched = larger(1, info.grain) if info.parallel else tasks
+        if thunk.parts and self.last is not None:
+            self.timed_chain(thunk, number, lambda: run_tasks(f, info.symbol, buffers, tasks, launched))
+        else:
+            run_tasks(f, info.symbol, buffers, tasks, launched)
+            self.record(number)
 
     def prepack(self, thunk: PrepackThunk) -> None:
         with self.f.if_(self.address(thunk.kernel.buffers[-1]).is_not_null()):
@@ -280,7 +284,8 @@ class _Writer:
     def start_recording(self) -> None:
         """Tells the recorder, if there is one, that the kernels of the function that is written begin."""
         if self.has_recorder:
-            self.last = self.f.stack_slot("i64", 8)
+            self.last = self.f.stack_slot("[2 x i64]", 8)
+            (self.last + RECORD_END).store(self.f.i64(0))
             self.record(RECORD_START)
 
     def record(self, number: int) -> None:
@@ -288,6 +293,15 @@ class _Writer:
         if self.last is not None:
             _define_record(self.text)
             self.f.call(self.f.symbol("tfb.record"), "void", [self.f["context"], number, self.last])
+
+    def timed_chain(self, thunk: KernelThunk, number: int, run: Callable[[], None]) -> None:
+        """Runs a chain, and tells the recorder, if there is one, of its kernels, from that number on."""
+        assert self.last is not None
+        _define_chain_records(self.text)
+        f, times, count = self.f, self.address(thunk.buffers[-1]), len(thunk.parts)
+        f.call(f.symbol("tfb.start_chain"), "void", [f["context"], times, 8 * count])
+        run()
+        f.call(f.symbol("tfb.record_chain"), "void", [f["context"], number, count, times, self.last])
 
     def while_loop(self, thunk: WhileThunk) -> None:
         f = self.f
@@ -353,6 +367,48 @@ def _define_record(text: ModuleText) -> None:
         f.call(recorder.load_ptr(), "void", [recorder, f["kernel"], f["last"]])
     f.ret()
     text.add("tfb.record", f.text())
+
+
+_FRACTION_BITS = 12  # of the share of a chain's time
+
+
+def _define_chain_records(text: ModuleText) -> None:
+    """Defines `tfb.start_chain`, which clears the ticks of a chain's kernels, and `tfb.record_chain`, which tells the
+    recorder of each of them: the time since the last kernel ended is divided as these ticks of all threads are."""
+    if text.has("tfb.start_chain"):
+        return
+    for name, signature in (
+        ("start", "ptr context, ptr times, i64 bytes"),
+        ("record", "ptr context, i64 kernel, i64 count, ptr times, ptr last"),
+    ):
+        f = Function(text, f"tfb.{name}_chain", parameters(signature), attributes=DRIVER_ATTRIBUTES)
+        recorder = (f.pointer("context") + OFFSETS["recorder"]).load_ptr()
+        times = f.pointer("times")
+        with f.if_(recorder.is_not_null(), rare=True):
+            if name == "start":
+                f.call("memset", "void", [times, f.constant("i8", 0), f["bytes"]])
+            else:
+                _record_shares(f, recorder, times)
+        f.ret()
+        text.add(f"tfb.{name}_chain", f.text())
+
+
+def _record_shares(f: Function, recorder: Ptr, times: Ptr) -> None:
+    """Tells the recorder of the kernels of a chain, as if one had run after the other."""
+    last, first, count = f.pointer("last"), f.integer("kernel"), f.integer("count")
+    start, record = last.load_int(), recorder.load_ptr()
+    f.call(record, "void", [recorder, f.constant("i64", RECORD_START), last])
+    passed, total = last.load_int() - start, f.stack_slot("i64", 8)
+    last.store(start)
+    total.store(f.i64(1))
+    with f.loop(f.i64(0), count) as part:
+        total.store(total.load_int() + times.at(part.index, "i64").load_int())
+    factor = (passed << _FRACTION_BITS) // total.load_int()
+    with f.loop(f.i64(0), count) as part:
+        share = (times.at(part.index, "i64").load_int() * factor) >> _FRACTION_BITS
+        (last + RECORD_END).store(last.load_int() + share)
+        f.call(record, "void", [recorder, first + part.index, last])
+    (last + RECORD_END).store(f.i64(0))
 
 
 def _fill_bases(f: Function, program: ThunkProgram, is_embedded: bool, pointer_bytes: int) -> Ptr:

@@ -59,12 +59,13 @@ def emit_gemm(
     is_partial: bool = False,
     depth_sizes: Sequence[int] = (),
     end: TileEnd | None = None,
+    slices: int = 0,
 ) -> KernelInfo:
     """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers. A C that
     is not kept, because the epilogue alone reads it, may be in a window of the scratch (codegen/result_window.py).
     With `is_partial` perhaps the first rows alone are needed: tasks have few rows. `depth_sizes`: the numbers of
     buffers that are s32 scalars; the sums are over as many products as the largest of them says. `end`, in the place of
-    an epilogue where `ends_in_tiles`, is done to what is stored.
+    an epilogue where `ends_in_tiles`, is done to what is stored. `slices`: as in KernelVariant.
 
     `epilogue` names a function of the module, `void (ptr context, ptr buffers, i64 batch, i64 row_low,
     i64 row_high, i64 col_low, i64 col_high)`, called once for every finished block of C. With `b_packed` the
@@ -78,7 +79,8 @@ def emit_gemm(
         problem = problem.transposed()
         buffers = (buffers[1], buffers[0], *buffers[2:])
         epilogue = epilogue and _transposed_epilogue(module, epilogue)
-    is_general = b_packed or problem.is_symbolic or depth_sizes
+    planned = problem if is_transposed else in_slices(problem, slices)
+    is_general = b_packed or problem.is_symbolic or depth_sizes or planned is not problem
     unrolled = None if is_general else emit_unrolled(module, target, problem, epilogue, buffers)
     if unrolled is not None:
         return unrolled
@@ -89,14 +91,15 @@ def emit_gemm(
     most_rows = window_rows(target, row_bytes) if has_window else 0
     if is_partial and not is_transposed:
         most_rows = min(most_rows or _ROWS_OF_PARTIAL, _ROWS_OF_PARTIAL)
-    blocking = plan_gemm(problem, target, b_packed, most_rows, bool(depth_sizes))
+    blocking = plan_gemm(planned, target, b_packed, most_rows, bool(depth_sizes))
     if is_by_rows and blocking.compute is not None:
         function = write_byte_rows(module, target, problem, blocking.parameters, blocking.task_rows)
         blocking = dataclasses.replace(blocking, function=function)
     library = _use_library(module, target, problem, blocking)
     if blocking.task_depth:
         return emit_split_k(module, target, problem, blocking, buffers, epilogue)
-    tasks = _Tasks(parts(problem.m, blocking.task_rows), parts(problem.n, blocking.task_cols))
+    grid = parts(planned.m, blocking.task_rows), parts(problem.n, blocking.task_cols)
+    tasks = _Tasks(*grid, slices if planned is not problem else 1)
     window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
     if end is not None:
         assert blocking.compute is not None
@@ -110,15 +113,33 @@ def emit_gemm(
         scratch_bytes=info.scratch_bytes + window_bytes,
         has_window=window_bytes > 0,
         in_order=None if is_transposed else _elements_of_tasks(problem, blocking, tasks),
+        row_tasks=_rows_of_tasks(problem, blocking, tasks, is_transposed),
     )
 
 
-def ends_in_tiles(target: Target, problem: GemmProblem, b_packed: bool, has_depth: bool) -> bool:
+def in_slices(problem: GemmProblem, slices: int) -> GemmProblem:
+    """How a problem is planned whose kernel computes so many slices of its rows: as a batch of them. The problem itself
+    where it has no such slices."""
+    if (
+        problem.batch
+        or is_symbolic([slices, problem.m, problem.n, problem.k])
+        or slices < 2
+        or problem.m % slices
+    ):
+        return problem
+    a, b, c = ((0, *strides) for strides in (problem.a_strides, problem.b_strides, problem.c_strides))
+    rows = problem.m // slices
+    return dataclasses.replace(problem, batch=(slices,), m=rows, a_strides=a, b_strides=b, c_strides=c)
+
+
+def ends_in_tiles(
+    target: Target, problem: GemmProblem, b_packed: bool, has_depth: bool, slices: int = 0
+) -> bool:
     """Whether the kernel of a problem ends tiles, as a TileEnd says, before it stores them."""
     is_unrolled = not (b_packed or problem.is_symbolic or has_depth) and is_tiny(problem)
     if is_unrolled or not b_packed and _is_computed_transposed(problem) or problem.c_strides[-1] != 1:
         return False
-    blocking = plan_gemm(problem, target, b_packed, has_depth=has_depth)
+    blocking = plan_gemm(in_slices(problem, slices), target, b_packed, has_depth=has_depth)
     return blocking.vectors > 0 and blocking.task_depth == 0 and ends_tiles(blocking.compute)
 
 
@@ -127,9 +148,22 @@ def _elements_of_tasks(problem: GemmProblem, blocking: Blocking, tasks: _Tasks) 
     sizes = (*problem.batch, problem.m, problem.n)
     if problem.c_strides != tuple(math.prod(sizes[k + 1 :]) for k in range(len(sizes))):
         return None
+    if not problem.batch and tasks.slices > 1:
+        return problem.m // tasks.slices * problem.n, tasks.rows * tasks.cols
     if not problem.batch:
         return blocking.task_rows * problem.n, tasks.cols
     return problem.m * problem.n, tasks.rows * tasks.cols
+
+
+def _rows_of_tasks(
+    problem: GemmProblem, blocking: Blocking, tasks: _Tasks, is_transposed: bool
+) -> tuple[int, int] | None:
+    """As `KernelInfo.row_tasks`, of the product that is computed transposed or not."""
+    if problem.batch:
+        return problem.n if is_transposed else problem.m, tasks.rows * tasks.cols
+    if tasks.slices > 1:
+        return problem.m // tasks.slices, tasks.rows * tasks.cols
+    return None if is_transposed else (blocking.task_rows, tasks.cols)
 
 
 def _is_computed_transposed(problem: GemmProblem) -> bool:
@@ -141,17 +175,18 @@ def _is_computed_transposed(problem: GemmProblem) -> bool:
 
 
 class _Tasks(NamedTuple):
-    """Blocks of C's rows and of its columns, of each batch."""
+    """Blocks of C's rows and of its columns, of each of the slices of a batch's matrix."""
 
     rows: int
     cols: int
+    slices: int = 1
 
 
 def _kernel_info(
     symbol: str, target: Target, problem: GemmProblem, blocking: Blocking, blocks: _Tasks
 ) -> KernelInfo:
     microseconds = microseconds_of(problem, target)
-    tasks = math.prod(problem.batch) * blocks.rows * blocks.cols
+    tasks = math.prod(problem.batch) * blocks.slices * blocks.rows * blocks.cols
     if is_symbolic([tasks, problem.flops]):
         grain = symbolic_grain(problem.flops, tasks, microseconds)
         is_parallel = target.threads > 1
@@ -263,9 +298,13 @@ def _kernel(
         t = task.index
         col = t % tasks.cols * blocking.task_cols
         row = t // tasks.cols % tasks.rows * blocking.task_rows
-        batch = t // (tasks.cols * tasks.rows)
+        batch, rows_left = t // (tasks.cols * tasks.rows), problem.m - row
+        if tasks.slices > 1:
+            of_slice = problem.m // tasks.slices
+            rows_left, row = of_slice - row, row + batch % tasks.slices * of_slice
+            batch = batch // tasks.slices
         at_a, at_b, at_c = _offsets(problem, blocking, batch, row, col)
-        rows = f.i64(blocking.task_rows).minimum(problem.m - row)
+        rows = f.i64(blocking.task_rows).minimum(rows_left)
         cols = f.i64(blocking.task_cols).minimum(problem.n - col)
         if window_bytes:
             c = move_window(f, scratch + blocking.scratch_bytes, at_c)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....runtime.sizes import estimate, surely_less
+from ....runtime.sizes import estimate, is_symbolic, surely_less
 from ...analysis.instruction_cost import cycles
 from ...ir.module import Instruction, topological
 from ...ops import (
@@ -248,12 +248,14 @@ class Loops:
         return [Symbol(f"i{k}", 0, trip_count - 1) for k, trip_count in enumerate(self.trip_counts)]
 
 
-def choose_loops(dims: Sequence[int], walk: Callable[[AccessAnalysis, Index], None]) -> Loops:
+def choose_loops(
+    dims: Sequence[int], walk: Callable[[AccessAnalysis, Index], None], slices: int = 0
+) -> Loops:
     """The fewest loops over axes of these dims (none of them 0) in which what `walk` reads is affine where
     possible.
 
     Axes are split where a reshape below divides their index evenly, and neighbours are then joined where
-    every address advances as if they were one.
+    every address advances as if they were one, but for those of a slice, if there are `slices`, and those around it.
     """
     factors = [[d] for d in dims]
     for split in range(_MAX_AXIS_SPLITS + 1):
@@ -280,11 +282,14 @@ def choose_loops(dims: Sequence[int], walk: Callable[[AccessAnalysis, Index], No
     ]
     groups: list[list[tuple[int, int, Symbol, int]]] = []
     affines = accesses.affines()
+    positions, begins = 1, False
     for entry in flat:
-        if groups and _joined(groups[-1][-1], entry, affines):
+        if groups and not begins and _joined(groups[-1][-1], entry, affines):
             groups[-1].append(entry)
         else:
             groups.append([entry])
+        before, positions = positions, positions * entry[-1]
+        begins = slices > 0 and not _are_slices(before, slices) and _are_slices(positions, slices)
     delinearized: list[list[tuple[int, int, int, int]]] = [[] for _ in dims]
     for loop, group in enumerate(groups):
         divisor = 1
@@ -307,6 +312,11 @@ def _split(factors: list[list[int]], symbols: list[list[Symbol]], accesses: Acce
                 factors[axis][k : k + 1] = [trip_count // inner, inner]
                 return True
     return False
+
+
+def _are_slices(positions: int, slices: int) -> bool:
+    """Whether so many positions are so many slices, or equal parts of them."""
+    return positions == slices if is_symbolic([positions, slices]) else positions % slices == 0
 
 
 def _joined(

@@ -72,8 +72,9 @@ class ColumnReduction(FusionKernel):
 
     def __init__(self, kernel: FusionKernel) -> None:
         super().__init__(kernel.module, kernel.target, kernel.computation, kernel.roots)
+        self.slices = kernel.slices
         self.set_loops(kernel.loops)
-        self.is_in_order = False
+        self.is_in_order = kernel.is_in_order
         order = {i: k for k, i in enumerate(self.computation.instructions)}
         self.reductions = dict(sorted(self.accesses.reductions, key=lambda r: order[r[0]]))
         self.places: dict[Instruction, list[int]] = {}
@@ -84,7 +85,7 @@ class ColumnReduction(FusionKernel):
     def divide(self, nanoseconds: float) -> None:
         """Tasks are the outer loops and panels of columns; too few rows of results make narrower panels."""
         width = self.columns
-        if nanoseconds >= self.parallel_ns or is_symbolic(self.loops.trip_counts):
+        if nanoseconds >= self.parallel_ns or is_symbolic(self.loops.trip_counts) or self.slices:
             self.task_loops = len(self.loops.trip_counts) - 1
             self.tasks = math.prod(self.loops.trip_counts[:-1])
             width = max(-(-width * estimate(self.tasks) // max(self.target.threads, 1)), _NARROWEST)
@@ -93,7 +94,8 @@ class ColumnReduction(FusionKernel):
         if width < self.columns:
             self.block = width
             self.task_loops = len(self.loops.trip_counts) - 1
-            self.tasks = math.prod(self.loops.trip_counts[:-1]) * math.ceil(self.columns / width)
+            self.inner_tasks = math.ceil(self.columns / width)
+            self.tasks = math.prod(self.loops.trip_counts[:-1]) * self.inner_tasks
 
     def cache_rows(self) -> None:
         """Memory for the totals of a panel."""

@@ -69,8 +69,14 @@ class FusionKernel:
     parallel_ns = PARALLEL_NS
 
     def __init__(
-        self, module: ModuleText, target: Target, computation: Computation, roots: list[Instruction]
+        self,
+        module: ModuleText,
+        target: Target,
+        computation: Computation,
+        roots: list[Instruction],
+        slices: int = 0,
     ) -> None:
+        self.slices = slices  # as KernelVariant.slices
         self.module, self.target, self.computation, self.roots = module, target, computation, roots
         self.outputs: list[Output] = []
         for root in roots:
@@ -177,13 +183,18 @@ class FusionKernel:
         for rows in (4 * least, 2 * least, least):
             if rows > least and rows * row > _JOINED_VECTORS * self.lanes:
                 continue
-            if not is_multiple(loops.trip_counts[-2], rows):
+            if not is_multiple(loops.trip_counts[-2], rows) or not self._keeps_slices(rows):
                 continue
             self.set_loops(loops.with_rows_joined(rows))
             if self.vectorised and all(self._is_near(x.address) for x in self.accesses.loads):
                 self.joined_vectors = rows * row // self.lanes
                 return
         self.set_loops(loops)
+
+    def _keeps_slices(self, rows: int) -> bool:
+        """Whether no step over so many rows is in two of the slices that the kernel is asked for."""
+        steps = math.prod(self.loops.trip_counts[:-1]) // rows
+        return not self.slices or is_symbolic([steps, self.slices]) or steps % self.slices == 0
 
     def _is_dense(self) -> bool:
         """Whether the loops, one after the other, run over the outputs as they lie in memory."""
@@ -240,6 +251,8 @@ class FusionKernel:
         A reduction must not be repeated by every task: tasks are made of loops that all reductions' results
         run over.
         """
+        if self._divide_in_slices():
+            return
         is_short = nanoseconds < self.parallel_ns and not is_symbolic(self.loops.trip_counts)
         if is_short or not self.loops.trip_counts:
             return
@@ -265,6 +278,22 @@ class FusionKernel:
                 self.block, self.inner_tasks = block, ceiling(trip_count, block)
                 self.tasks *= self.inner_tasks
 
+    def _divide_in_slices(self) -> bool:
+        """Makes tasks of the loops over the slices that the kernel is asked for, where these are known."""
+        counts = self.loops.trip_counts
+        outer = len(counts) - self.vectorised - self.split_loops
+        if not self.slices or is_symbolic([self.slices, *counts]):
+            return False
+        tasks = 1
+        for k in range(outer + 1):
+            if tasks % self.slices == 0:
+                self.tasks, self.task_loops, self.inner_tasks = tasks, k, counts[k - 1]
+                return True
+            if k == outer or not self._all_reduce_over(k):
+                break
+            tasks *= counts[k]
+        return False
+
     def _fewest_tasks(self) -> int:
         """Tasks from which on the last loop is not cut into blocks: these would have to check conditions that become
         certain where it is cut as a whole."""
@@ -286,6 +315,7 @@ class FusionKernel:
         """Whether the outputs are not found in cache by whoever reads them next."""
         return (
             self.target.architecture == "x86_64"
+            and not self.slices
             and self.vectorised
             and not self.accesses.conditions
             and sum(estimate(o.shape.bytes) for o in self.outputs) >= _MIN_NONTEMPORAL_BYTES

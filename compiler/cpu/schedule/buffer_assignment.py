@@ -174,7 +174,7 @@ class _LiveRanges:
                 self._thunk(thunk.kernel)
             case _:
                 if isinstance(thunk, KernelThunk):
-                    self.kernels.append(self._position)
+                    self.kernels += [self._position] * max(1, len(thunk.parts))
                     self._use(thunk.live.counts if thunk.live else ())
                 self._use(thunk.buffers)
         self._position += 1

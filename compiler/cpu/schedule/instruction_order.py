@@ -27,6 +27,13 @@ class InstructionOrder:
     instructions: tuple[Instruction, ...]
     last_read: Mapping[LogicalBuffer, int]
 
+    def changed(
+        self, instructions: Iterable[Instruction], aliasing: Aliasing, live: LiveSizes
+    ) -> InstructionOrder:
+        """The order in which the same instructions run as given here."""
+        order = tuple(instructions)
+        return InstructionOrder(order, _last_reads(order, aliasing, live))
+
     def __str__(self) -> str:
         return "".join(f"{k}: {instruction}\n" for k, instruction in enumerate(self.instructions))
 

@@ -39,8 +39,9 @@ from .aliasing import LogicalBuffer, alias_analysis, input_output_aliases
 from .buffer import Buffer, Constants
 from .host_callbacks import CALLBACK_OPS, ORDERING_OPS, host_callback_of, operands_read
 from .instruction_order import order_instructions
+from .kernel_chains import ChainJoiner, ChainPlanner
 from .parallel_copy import Move
-from .prepacked_operands import is_only_read_packed, packed_operand
+from .prepacked_operands import is_known_before, is_only_read_packed, packed_operand
 from .scope import Context, EnclosingLoop, Kernels, PackedArguments, Packings, Scope, copy_thunks
 from .thunks import (
     CheckThunk,
@@ -148,15 +149,25 @@ def lower_computation(
     order = order_instructions(
         aliasing, replacements(aliasing, results, live_values), after_checks(aliasing, results), live
     )
+    planner = ChainPlanner(
+        aliasing, live, context.target, lambda value: is_known_before(context, value, assigned)
+    )
+    sequence, chains = planner.plan(order)
+    order = order.changed(sequence, aliasing, live) if chains else order
     preferred = preferred_buffers(aliasing, order, results)
     values = ValueBuffers(aliasing, order, preferred, context.temporary, assigned, live_values)
-    scope = Scope(context, values, computation.users, live)
+    slices = {member: chain.slices for chain in chains for member in chain.members}
+    scope = Scope(context, values, computation.users, live, slices)
     thunks: list[Thunk] = []
     for position, instruction in enumerate(order.instructions):
         if not (instruction.op.forwards_operands or isinstance(instruction.op, _NO_THUNK)):
             budget.check(f"code of {instruction.opcode}")
             scope.position = position
             thunks += _LOWERINGS.get(type(instruction.op), _lower_kernel)(scope, instruction)
+    if chains:
+        joiner = ChainJoiner(context, values)
+        for chain in chains:
+            joiner.join(thunks, chain)
     written = [
         (assigned[value], result)
         for value, result in zip(aliasing.root, results, strict=True)
@@ -186,7 +197,12 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
     context, values = scope.context, scope.values
     packed = packed_operand(scope, instruction)
     depth = [buffer for size in scope.live.depths.get(instruction, ()) for buffer in values.leaves(size)]
-    variant = KernelVariant(packed is not None, instruction in scope.live.rows, len(depth))
+    variant = KernelVariant(
+        packed is not None,
+        instruction in scope.live.rows,
+        len(depth),
+        scope.slices.get(instruction, 0),
+    )
     kernel = context.kernels.info(instruction, context.target, variant)
     operands = scope.operands(instruction)
     updated = dict(kernel.must_alias)

@@ -6,13 +6,15 @@ not change in the preheader of the outermost such loop.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ....runtime.code.artifact import Packed
 from ...ir.module import Instruction, make
 from ...ops import Constant, Copy
 from .aliasing import LogicalBuffer
 from .buffer import Buffer
 from .prepacking import Packing, emit_packing, packed_literal, pays_for_memory
-from .scope import EnclosingLoop, Scope
+from .scope import Context, EnclosingLoop, Scope
 from .thunks import KernelThunk, PrepackThunk
 
 
@@ -31,6 +33,13 @@ def packed_operand(scope: Scope, instruction: Instruction) -> tuple[int, Buffer]
         return packing.number, _packed_argument(scope, source, operand, packing)
     loop = _outermost_invariant_loop(scope, source)
     return None if loop is None else (packing.number, _packed_before(scope, loop, source, operand, packing))
+
+
+def is_known_before(context: Context, value: LogicalBuffer, assigned: Mapping[LogicalBuffer, Buffer]) -> bool:
+    """Whether a value is one that can be packed before the computation runs."""
+    buffer, loops = assigned.get(value), context.loops
+    is_invariant = buffer in context.packed_arguments.invariant or loops and buffer in loops[-1].invariant
+    return isinstance(value.instruction.op, Constant) or bool(buffer and is_invariant)
 
 
 def is_only_read_packed(scope: Scope, constant: Instruction) -> bool:

@@ -65,6 +65,8 @@ def _lines(thunks: Iterable[Thunk], indent: str) -> Iterator[str]:
                     f"{info.bytes:,} bytes"
                 )
                 yield f"{inner}{' '.join(map(str, thunk.buffers))}"
+                for part in thunk.parts:
+                    yield f"{inner}{part.kernel.symbol} of {part.instruction.name}: {part.kernel.tasks} tasks"
             case PrepackThunk():
                 yield f"{indent}before the entry, if {thunk.kernel.buffers[-1]} has memory"
                 yield from _lines([thunk.kernel], inner)

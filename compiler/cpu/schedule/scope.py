@@ -121,6 +121,8 @@ class Scope:
     values: ValueBuffers
     users: Mapping[Instruction, Sequence[Instruction]]
     live: LiveSizes
+    slices: Mapping[Instruction, int] = dataclasses.field(default_factory=dict)
+    """Of members of chains (kernel_chains.py), `KernelVariant.slices`."""
     position: int = 0
 
     def outputs(self, instruction: Instruction, reusable: Sequence[LogicalBuffer] = ()) -> list[Buffer]:

@@ -28,12 +28,15 @@ class LiveRows:
 
 @dataclasses.dataclass(frozen=True)
 class KernelThunk:
-    """Runs a kernel on buffers; where not all rows of its outputs are read, the first of its tasks."""
+    """Runs a kernel on buffers; where not all rows of its outputs are read, the first of its tasks. `parts`: of a chain
+    (kernel_chains.py), the thunks that it stands for, `instruction` being that of the last; a chain that a recorder may
+    be told of has one buffer more than they have, for times."""
 
     kernel: KernelInfo
     buffers: tuple[Buffer, ...]
     instruction: Instruction
     live: LiveRows | None = None
+    parts: tuple[KernelThunk, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,6 +180,12 @@ def all_thunks(thunks: Iterable[Thunk]) -> Iterator[Thunk]:
 def kernel_thunks(thunks: Iterable[Thunk]) -> Iterator[KernelThunk]:
     """The kernels among all thunks, in the order in which entry code has them."""
     return (thunk for thunk in all_thunks(thunks) if isinstance(thunk, KernelThunk))
+
+
+def launched_kernels(thunks: Iterable[Thunk]) -> Iterator[KernelThunk]:
+    """As `kernel_thunks`, with the parts of chains in the place of these."""
+    for thunk in kernel_thunks(thunks):
+        yield from thunk.parts or (thunk,)
 
 
 def sequences(sequence: ThunkSequence) -> Iterator[ThunkSequence]:

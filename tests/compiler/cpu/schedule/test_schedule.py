@@ -3,6 +3,7 @@ overwritten."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Iterable, Iterator
@@ -271,6 +272,13 @@ class Memory:
                     self.branch(thunk)
 
     def kernel(self, thunk: KernelThunk) -> None:
+        first = 0
+        for part in thunk.parts:
+            buffers = thunk.buffers[first : first + len(part.buffers)]
+            self.kernel(dataclasses.replace(part, buffers=buffers))
+            first += len(buffers)
+        if thunk.parts:
+            return
         kernel = thunk.kernel
         read = sum(len(list(o.shape.leaves())) for o in thunk.instruction.operands) - len(kernel.must_alias)
         made = len(list(thunk.instruction.shape.leaves()))
