@@ -291,13 +291,18 @@ class _Writer:
     def record(self, number: int) -> None:
         """Tells the recorder, if there is one, that a kernel has ended."""
         if self.last is not None:
-            _define_record(self.text)
+            _define_for_recorder(self.text, "tfb.record", "ptr context, i64 kernel, ptr last", _record)
             self.f.call(self.f.symbol("tfb.record"), "void", [self.f["context"], number, self.last])
 
     def timed_chain(self, thunk: KernelThunk, number: int, run: Callable[[], None]) -> None:
         """Runs a chain, and tells the recorder, if there is one, of its kernels, from that number on."""
         assert self.last is not None
-        _define_chain_records(self.text)
+        start, end = (
+            "ptr context, ptr times, i64 bytes",
+            "ptr context, i64 kernel, i64 count, ptr times, ptr last",
+        )
+        _define_for_recorder(self.text, "tfb.start_chain", start, _clear_ticks)
+        _define_for_recorder(self.text, "tfb.record_chain", end, _record_shares)
         f, times, count = self.f, self.address(thunk.buffers[-1]), len(thunk.parts)
         f.call(f.symbol("tfb.start_chain"), "void", [f["context"], times, 8 * count])
         run()
@@ -355,47 +360,38 @@ class _Writer:
         run_tasks(outer, name, outer.pointer("temp"), len(thunk.branches), 1)
 
 
-def _define_record(text: ModuleText) -> None:
-    """Defines `tfb.record`, so that the entry has no branch for every kernel."""
-    if text.has("tfb.record"):
+def _define_for_recorder(
+    text: ModuleText, name: str, signature: str, write: Callable[[Function, Ptr], object]
+) -> None:
+    """Defines a function that does nothing where there is no recorder, so that the entry has no branch for it."""
+    if text.has(name):
         return
-    f = Function(
-        text, "tfb.record", parameters("ptr context, i64 kernel, ptr last"), attributes=DRIVER_ATTRIBUTES
-    )
+    f = Function(text, name, parameters(signature), attributes=DRIVER_ATTRIBUTES)
     recorder = (f.pointer("context") + OFFSETS["recorder"]).load_ptr()
     with f.if_(recorder.is_not_null(), rare=True):
-        f.call(recorder.load_ptr(), "void", [recorder, f["kernel"], f["last"]])
+        write(f, recorder)
     f.ret()
-    text.add("tfb.record", f.text())
+    text.add(name, f.text())
+
+
+def _record(f: Function, recorder: Ptr) -> None:
+    """`tfb.record` tells the recorder of a kernel."""
+    f.call(recorder.load_ptr(), "void", [recorder, f["kernel"], f["last"]])
+
+
+def _clear_ticks(f: Function, _: Ptr) -> None:
+    """`tfb.start_chain` clears the ticks of a chain's kernels."""
+    f.call("memset", "void", [f["times"], f.constant("i8", 0), f["bytes"]])
 
 
 _FRACTION_BITS = 12  # of the share of a chain's time
 
 
-def _define_chain_records(text: ModuleText) -> None:
-    """Defines `tfb.start_chain`, which clears the ticks of a chain's kernels, and `tfb.record_chain`, which tells the
-    recorder of each of them: the time since the last kernel ended is divided as these ticks of all threads are."""
-    if text.has("tfb.start_chain"):
-        return
-    for name, signature in (
-        ("start", "ptr context, ptr times, i64 bytes"),
-        ("record", "ptr context, i64 kernel, i64 count, ptr times, ptr last"),
-    ):
-        f = Function(text, f"tfb.{name}_chain", parameters(signature), attributes=DRIVER_ATTRIBUTES)
-        recorder = (f.pointer("context") + OFFSETS["recorder"]).load_ptr()
-        times = f.pointer("times")
-        with f.if_(recorder.is_not_null(), rare=True):
-            if name == "start":
-                f.call("memset", "void", [times, f.constant("i8", 0), f["bytes"]])
-            else:
-                _record_shares(f, recorder, times)
-        f.ret()
-        text.add(f"tfb.{name}_chain", f.text())
-
-
-def _record_shares(f: Function, recorder: Ptr, times: Ptr) -> None:
-    """Tells the recorder of the kernels of a chain, as if one had run after the other."""
-    last, first, count = f.pointer("last"), f.integer("kernel"), f.integer("count")
+def _record_shares(f: Function, recorder: Ptr) -> None:
+    """`tfb.record_chain` tells the recorder of the kernels of a chain, as if one had run after the other: the time
+    since the last kernel ended is divided as the ticks of all threads are."""
+    last, times = f.pointers("last", "times")
+    first, count = f.integers("kernel", "count")
     start, record = last.load_int(), recorder.load_ptr()
     f.call(record, "void", [recorder, f.constant("i64", RECORD_START), last])
     passed, total = last.load_int() - start, f.stack_slot("i64", 8)

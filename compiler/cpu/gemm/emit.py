@@ -108,12 +108,13 @@ def emit_gemm(
         blocking = dataclasses.replace(blocking, parameters=blocking.parameters | slots)
     kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes, depth_sizes)
     info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
+    row_tasks = _rows_of_tasks(problem, blocking, tasks, is_transposed)
     return dataclasses.replace(
         info,
         scratch_bytes=info.scratch_bytes + window_bytes,
         has_window=window_bytes > 0,
-        in_order=None if is_transposed else _elements_of_tasks(problem, blocking, tasks),
-        row_tasks=_rows_of_tasks(problem, blocking, tasks, is_transposed),
+        in_order=None if is_transposed else _elements_of_tasks(problem, row_tasks),
+        row_tasks=row_tasks,
     )
 
 
@@ -143,22 +144,19 @@ def ends_in_tiles(
     return blocking.vectors > 0 and blocking.task_depth == 0 and ends_tiles(blocking.compute)
 
 
-def _elements_of_tasks(problem: GemmProblem, blocking: Blocking, tasks: _Tasks) -> tuple[int, int] | None:
-    """As `KernelInfo.in_order`: the blocks of columns of a block of rows, or all blocks of a batch's matrix."""
+def _elements_of_tasks(problem: GemmProblem, row_tasks: tuple[int, int] | None) -> tuple[int, int] | None:
+    """As `KernelInfo.in_order`, where tasks compute rows so."""
     sizes = (*problem.batch, problem.m, problem.n)
-    if problem.c_strides != tuple(math.prod(sizes[k + 1 :]) for k in range(len(sizes))):
+    if row_tasks is None or problem.c_strides != tuple(math.prod(sizes[k + 1 :]) for k in range(len(sizes))):
         return None
-    if not problem.batch and tasks.slices > 1:
-        return problem.m // tasks.slices * problem.n, tasks.rows * tasks.cols
-    if not problem.batch:
-        return blocking.task_rows * problem.n, tasks.cols
-    return problem.m * problem.n, tasks.rows * tasks.cols
+    return row_tasks[0] * problem.n, row_tasks[1]
 
 
 def _rows_of_tasks(
     problem: GemmProblem, blocking: Blocking, tasks: _Tasks, is_transposed: bool
 ) -> tuple[int, int] | None:
-    """As `KernelInfo.row_tasks`, of the product that is computed transposed or not."""
+    """As `KernelInfo.row_tasks`, of the product that is computed transposed or not: all blocks of a batch's matrix or
+    of a slice, or the blocks of columns of a block of rows."""
     if problem.batch:
         return problem.n if is_transposed else problem.m, tasks.rows * tasks.cols
     if tasks.slices > 1:

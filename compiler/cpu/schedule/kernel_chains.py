@@ -26,7 +26,7 @@ from ..codegen.parallel_for import KERNEL_PARAMETERS
 from .aliasing import Aliasing, LogicalBuffer
 from .buffer import ALIGN_BYTES, Buffer
 from .instruction_order import InstructionOrder
-from .scope import Context
+from .scope import Context, contraction_in
 from .thunks import KernelThunk, Thunk
 from .value_buffers import ValueBuffers
 
@@ -182,7 +182,7 @@ class ChainPlanner:
     ) -> int | None:
         """The rows of a slice, at least `slice_rows`, in which a contraction is worth what it reads for each of them,
         or `is_minor`, a small part of the chain; None where there are too few slices."""
-        contraction = _contraction(instruction)
+        contraction = contraction_in(instruction)
         assert contraction is not None
         if _batch_axes(contraction):
             return slice_rows
@@ -259,17 +259,11 @@ def _rows_of_each(contraction: Instruction, rows: int) -> int:
 
 def _head_rows(instruction: Instruction, rows: int) -> LocalRows | None:
     """The rows of the first instruction of a chain."""
-    contraction = _contraction(instruction)
+    contraction = contraction_in(instruction)
     if contraction is None:
         return LocalRows(tuple(count_axes(leaf.dims, rows) for leaf in instruction.shape.leaves()))
     axes = count_axes(_row_dims(contraction), rows)
     return local_rows(instruction, [None] * len(instruction.operands), axes) if axes else None
-
-
-def _contraction(instruction: Instruction) -> Instruction | None:
-    op = instruction.op
-    inside = op.computation.instructions if isinstance(op, Fusion) else (instruction,)
-    return next((i for i in inside if i.op.is_contraction), None)
 
 
 # -- kernels
@@ -305,7 +299,7 @@ class ChainJoiner:
 
     def _is_separate(self, parts: Sequence[_Part]) -> bool:
         """Whether no part overwrites what another reads, but for rows that it reads itself."""
-        produced = [v for p in parts for v in self._produced(p)]
+        produced = {v for p in parts for v in self._produced(p)}
         written = {self.values.assigned[v].allocation for v in produced}
         return all(
             value in produced or self.values.assigned[value].allocation not in written
@@ -382,7 +376,7 @@ def _part(chain: Chain, thunk: Thunk) -> _Part | None:
     kernel, instruction = thunk.kernel, thunk.instruction
     if kernel.shared_bytes or kernel.must_alias or thunk.live:
         return None
-    contraction = _contraction(instruction) if instruction in chain.contractions else None
+    contraction = contraction_in(instruction) if instruction in chain.contractions else None
     if contraction is not None and kernel.row_tasks is not None:
         rows, tasks = kernel.row_tasks
         of_each = _rows_of_each(contraction, chain.rows)

@@ -15,6 +15,7 @@ from ...ops import Fusion
 from ...options import Options
 from ..codegen.kernel_info import PLAIN, KernelInfo, KernelVariant
 from ..kernel_emitters import emit_kernel, kernel_key
+from ..output_fusion import contraction_of
 from .aliasing import LogicalBuffer
 from .buffer import Buffer, Constants
 from .parallel_copy import Move, sequentialize
@@ -33,14 +34,18 @@ class Packings:
         """The packing of an instruction's operand; None where it has no contraction, or nothing is gained."""
         key = instruction, target.threads
         if key not in self.packings:
-            self.packings[key] = packing_of(instruction, target) if _has_contraction(instruction) else None
+            self.packings[key] = (
+                packing_of(instruction, target) if contraction_in(instruction) is not None else None
+            )
         return self.packings[key]
 
 
-def _has_contraction(instruction: Instruction) -> bool:
+def contraction_in(instruction: Instruction) -> Instruction | None:
+    """The contraction that an instruction is, or that is in it, a fusion; None where there is none."""
     op = instruction.op
-    fused = op.computation.instructions if isinstance(op, Fusion) else (instruction,)
-    return any(i.op.is_contraction for i in fused)
+    if isinstance(op, Fusion):
+        return contraction_of(op.computation)
+    return instruction if op.is_contraction else None
 
 
 @dataclasses.dataclass
