@@ -17,36 +17,57 @@ HEADER_BYTES = 64
 GRANULE = 1 << 16  # bytes that blocks are multiples of
 _HUGE_PAGE = 2 << 20
 _MADV_HUGEPAGE = 14
+_READ_WRITE, _PRIVATE_ANONYMOUS = 3, 0x22
 
 
 def write_allocation(module: ModuleText, linux: bool) -> None:
     """Writes `new_block(bytes)`, which returns null without memory, `free_block(block)`, and `best_fit(list, bytes,
     limit)`: the link to the smallest block of at least `bytes` and less than `limit`, or null."""
     _write_new_block(module, linux)
-    f = Function(module, "free_block", [("ptr", "block")])
-    f.call("free", "void", [HEADER.field(f.pointer("block"), "allocation").load_ptr()])
-    f.ret()
-    module.add("free_block", f.text())
+    _write_free_block(module, linux)
     _write_best_fit(module)
 
 
 def _write_new_block(module: ModuleText, linux: bool) -> None:
     f = Function(module, "new_block", [("i64", "bytes")], result="ptr")
     rounded = (f.integer("bytes") + (HEADER_BYTES + GRANULE - 1)).round_down(GRANULE)
-    is_huge = rounded.compare("icmp uge", _HUGE_PAGE)
-    alignment = is_huge.choose(f.i64(_HUGE_PAGE), 64)
-    allocation = f.call("malloc", "ptr", [rounded + alignment])
+    if linux:
+        with f.if_(rounded.compare("icmp uge", _HUGE_PAGE)):
+            # Mapped by itself: the allocator would keep what is freed, up to as much as was ever freed at once.
+            flags = [f.constant("i32", n) for n in (_READ_WRITE, _PRIVATE_ANONYMOUS, -1)]
+            allocation = f.call("mmap", "ptr", [f.null, rounded + _HUGE_PAGE, *flags, f.i64(0)])
+            with f.if_(Int.of(f, allocation.as_bits()).equals(-1)):
+                f.ret(f.null)
+            block = _block_at(f, allocation, _HUGE_PAGE, rounded)
+            f.call("madvise", "i32", [block, rounded, f.constant("i32", _MADV_HUGEPAGE)])
+            f.ret(block)
+    allocation = f.call("malloc", "ptr", [rounded + HEADER_BYTES])
     with f.if_(allocation.is_null()):
         f.ret(f.null)
+    f.ret(_block_at(f, allocation, HEADER_BYTES, rounded))
+    module.add("new_block", f.text())
+
+
+def _block_at(f: Function, allocation: Ptr, alignment: int, size: Int) -> Ptr:
+    """The first aligned address of an allocation, with the header of a block of so many bytes."""
     end = Int.of(f, allocation.as_bits()) + alignment - 1
     block = (end & -alignment).as_pointer()
-    if linux:
-        with f.if_(is_huge):
-            f.call("madvise", "i32", [block, rounded, f.constant("i32", _MADV_HUGEPAGE)])
-    HEADER.field(block, "capacity").store(rounded - HEADER_BYTES)
+    HEADER.field(block, "capacity").store(size - HEADER_BYTES)
     HEADER.field(block, "allocation").store(allocation)
-    f.ret(block)
-    module.add("new_block", f.text())
+    return block
+
+
+def _write_free_block(module: ModuleText, linux: bool) -> None:
+    f = Function(module, "free_block", [("ptr", "block")])
+    allocation = HEADER.field(f.pointer("block"), "allocation").load_ptr()
+    if linux:
+        size = HEADER.field(f.pointer("block"), "capacity").load_int() + HEADER_BYTES
+        with f.if_(size.compare("icmp uge", _HUGE_PAGE)):
+            f.call("munmap", "i32", [allocation, size + _HUGE_PAGE])
+            f.ret()
+    f.call("free", "void", [allocation])
+    f.ret()
+    module.add("free_block", f.text())
 
 
 def _write_best_fit(module: ModuleText) -> None:

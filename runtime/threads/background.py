@@ -14,10 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable
 
+from ..memory import free_memory
 from . import cpu_clock, forking, interrupts, python_settings
 
 _SECONDS_AT_EXIT = 60.0
 MAX_REQUESTS = 1024  # that wait; beyond, the least urgent are dropped
+_REST_SECONDS = 1.0  # without work, until the thread has a rest: calls that began before are over
 PAYS = 1.0  # the least priority of what is worth its cost
 
 _log = logging.getLogger("tfbridge")
@@ -40,9 +42,13 @@ class Request:
 
 
 class BackgroundQueue:
-    """Requests by owner and key, and the thread that takes the one of highest priority."""
+    """Requests by owner and key, and the thread that takes the one of highest priority.
 
-    def __init__(self) -> None:
+    at_rest: what the thread does when it has worked and nothing is left to do for a second.
+    """
+
+    def __init__(self, at_rest: Callable[[], None] | None = None) -> None:
+        self._at_rest = at_rest
         self._lock = forking.lock()
         self._changed = threading.Condition(self._lock)
         self._waiting: dict[tuple[Hashable, Hashable], Request] = {}
@@ -121,7 +127,12 @@ class BackgroundQueue:
 
     def _run(self) -> None:
         while True:
-            request = self._next()
+            request = self._next(_REST_SECONDS if self._at_rest else None)
+            if request is None:
+                assert self._at_rest is not None
+                self._at_rest()
+                request = self._next()
+                assert request is not None
             begin, cpu = time.monotonic(), cpu_clock.seconds()
             try:
                 with python_settings.switching_quickly():
@@ -139,14 +150,18 @@ class BackgroundQueue:
                     self._changed.notify_all()
             del request  # and what its work keeps alive
 
-    def _next(self) -> Request:
-        """Takes the most urgent request, when there is one and the share allows it."""
+    def _next(self, seconds: float | None = None) -> Request | None:
+        """Takes the most urgent request, when there is one and the share allows it; None after so many seconds in which
+        there is none."""
         with self._changed:
+            end = None if seconds is None else time.monotonic() + seconds
             while True:
                 pause = 0.0 if self._waiters else self._resume_at - time.monotonic()
                 name = max(self._waiting, key=lambda n: self._waiting[n].priority, default=None)
                 if name is None or not (self._waiters or self._waiting[name].priority >= PAYS):
-                    self._changed.wait()
+                    if end is not None and time.monotonic() >= end:
+                        return None
+                    self._changed.wait(None if end is None else end - time.monotonic())
                 elif pause > 0:
                     self._changed.wait(pause)
                 else:
@@ -163,7 +178,7 @@ class BackgroundQueue:
         return self.is_here() and self._is_urgent
 
 
-process = BackgroundQueue()
+process = BackgroundQueue(at_rest=free_memory.give_back)
 preparations = BackgroundQueue()  # what is to be ready before code is
 
 
@@ -194,7 +209,7 @@ def _finish_preparation() -> None:
 def _forget() -> None:
     """In a forked child: the thread is the parent's, which serves its requests."""
     global process, preparations
-    process, preparations = BackgroundQueue(), BackgroundQueue()
+    process, preparations = BackgroundQueue(free_memory.give_back), BackgroundQueue()
 
 
 def wait_for_compilation(timeout: float | None = None) -> bool:

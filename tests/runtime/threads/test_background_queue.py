@@ -177,3 +177,23 @@ def test_the_clock_counts_work_of_other_threads() -> None:
     job.result()
     job.result()
     assert 0.05 <= cpu_clock.seconds() - begin < 0.1
+
+
+def test_the_thread_rests_once_after_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "_REST_SECONDS", 0.05)
+    ran: list[object] = []
+    rested = threading.Semaphore(0)
+
+    def rest() -> None:
+        ran.append("rest")
+        rested.release()
+
+    queue = BackgroundQueue(at_rest=rest)
+    for _ in range(2):
+        done = held(queue)
+        queue.request(Request("owner", "a", noted(ran, "a"), 1.0))
+        done.set()
+        assert rested.acquire(timeout=30)
+    assert ran == ["a", "rest", "a", "rest"]
+    assert not rested.acquire(timeout=0.2)
+    assert queue.wait(30)
