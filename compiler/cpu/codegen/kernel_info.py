@@ -8,6 +8,24 @@ from ...ir.literal import Literal
 
 
 @dataclasses.dataclass(frozen=True)
+class Slices:
+    """How the kernels of a chain (schedule/kernel_chains.py) divide their work.
+
+    parts: the equal parts of each value, in the order of memory, that are read from cache by the next kernel; none of a
+        kernel's tasks is in two of them where that can be. 0: the kernel is in no chain.
+    at_a_time: of parts whose number is known at run time only, how many make a slice; the last slice may have fewer.
+    are_run: 1, or a size that is 0 where a kernel runs as if it were in no chain.
+    """
+
+    parts: int = 0
+    at_a_time: int = 1
+    are_run: int = 1
+
+
+NO_SLICES = Slices()
+
+
+@dataclasses.dataclass(frozen=True)
 class KernelVariant:
     """Which kernel of an instruction, where its operands or readers ask for another one.
 
@@ -15,14 +33,12 @@ class KernelVariant:
     `is_partial`: perhaps not all tasks will run; those of a dot have few rows.
     `depth_sizes`: of a dot that sums up to a size known at run time only, the number of s32 scalars, the largest of
     which is the size: buffers behind those of the operands.
-    `slices`: of a kernel in a chain (schedule/kernel_chains.py), the equal parts of its value, in the order of memory,
-    that are read from cache by the next; none of its tasks is in two of them where that can be. 0: it is in none.
     """
 
     b_packed: bool = False
     is_partial: bool = False
     depth_sizes: int = 0
-    slices: int = 0
+    slices: Slices = NO_SLICES
 
 
 PLAIN = KernelVariant()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import ceiling, estimate, is_symbolic, larger, maximum, smaller
+from ....runtime.sizes import ceiling, estimate, is_multiple, is_symbolic, larger, maximum, smaller
 from ...analysis.convolution_problem import (
     Axis,
     ConvolutionProblem,
@@ -30,6 +30,7 @@ from ...analysis.gemm_problem import GemmProblem
 from ...analysis.quads import QUAD
 from ...ir.element_types import ElementType
 from ...ir.module import Instruction
+from ..codegen.kernel_info import NO_SLICES, Slices
 from ..gemm.blocking import PackedLayout
 from ..gemm.byte_rows import sums_across
 from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
@@ -61,7 +62,8 @@ class Blocking:
     a block is a box: some positions along the axis `split_axis`, and all along those after it. The last `merged_axes`
     axes are one tap: their window elements are contiguous with the features, `k` elements together.
     Packed B is kept from one block of positions to the next if `reuses_b`; it is packed beforehand, in panels of
-    `panel_bytes`, if that is not 0. A task is `task_rows` positions, a multiple of `row_unit`, by `task_cols` features.
+    `panel_bytes`, if that is not 0. A task is `task_rows` positions, a multiple of `row_unit`, by `task_cols` features;
+    where it runs as part of a chain it has `rows_in_chain`.
     Units: offsets in bytes, of the parts of a thread's scratch.
     """
 
@@ -78,6 +80,7 @@ class Blocking:
     block_rows: int
     row_unit: int
     task_rows: int
+    rows_in_chain: int
     task_cols: int
     scratch_offsets: dict[str, int]
     scratch_bytes: int
@@ -143,11 +146,11 @@ def plan_blocking(
     target: Target,
     b_packed: bool = False,
     most_rows: int = 0,
-    slices: int = 0,
+    slices: Slices = NO_SLICES,
 ) -> Blocking | None:
     """The blocking of a convolution; None for an order of the output's axes or for types that no kernel computes.
     Blocks have at most `most_rows` rows, where it is not 0 and staging does not need more. Tasks are `slices`
-    of the positions where that is not 0 and can be."""
+    of the positions where there are slices and that can be."""
     compute = compute_of(problem.input_type, problem.result_type, problem.quads)
     if compute is None or not _is_supported(problem, compute):
         return None
@@ -156,8 +159,13 @@ def plan_blocking(
         problem, target, compute, positions_of(plan.axes), plan.row_unit, b_packed
     )
     rows = positions_of(plan.axes)
-    if not is_symbolic([rows, slices]) and slices > 1 and rows % (slices * plan.row_unit) == 0:
-        task_rows, task_cols = rows // slices, problem.out_channels
+    in_chain = None
+    if is_symbolic([slices.parts]):
+        if is_multiple(rows, slices.parts * plan.row_unit):
+            in_chain = rows // slices.parts * slices.at_a_time
+            task_rows = task_rows + slices.are_run * (in_chain - task_rows)
+    elif not is_symbolic([rows]) and slices.parts > 1 and rows % (slices.parts * plan.row_unit) == 0:
+        task_rows, task_cols = rows // slices.parts, problem.out_channels
     tiling = _Tiling(
         vectors * lanes_of(target, compute),
         rows_of(target, compute, vectors),
@@ -187,6 +195,7 @@ def plan_blocking(
         block_rows,
         plan.row_unit,
         task_rows,
+        task_rows if in_chain is None else in_chain,
         task_cols,
         offsets,
         scratch_bytes,
@@ -353,7 +362,7 @@ def tile_sizes(blocking: Blocking, target: Target) -> list[tuple[int, int]]:
     lanes = lanes_of(target, blocking.compute)
     widths = set().union(*(tile_widths(target, count, blocking.vectors, lanes) for count in columns))
     most = rows_of(target, blocking.compute, blocking.vectors)
-    is_known = not is_symbolic([blocking.task_rows])
+    is_known = not is_symbolic([blocking.task_rows, problem.batch * problem.positions])
     heights = tile_heights(_block_heights(blocking), most) if is_known else range(1, most + 1)
     return list(itertools.product(sorted(widths), sorted(heights)))
 

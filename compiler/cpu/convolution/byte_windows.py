@@ -19,7 +19,7 @@ from ..codegen.result_window import move_window
 from ..gemm.byte_rows import COLUMNS, ROWS, add_runs, sums_across
 from ..gemm.compute_types import Compute
 from .blocking import serial_microseconds
-from .kernel import buffer, call_epilogue, has_dense_rows, kernel_plan, positions_along, scratch_of_thread
+from .kernel import buffer, call_epilogue, kernel_plan, may_have_window, positions_along, scratch_of_thread
 
 _INLINE_BORDER = 4  # positions of a line
 _INLINE_LINES = 3  # of the window, where none is outside
@@ -44,7 +44,7 @@ def emit_byte_windows(
         return None
     line, features = axes[-1].output, problem.groups * problem.out_channels
     row_bytes = features * problem.result_type.item_bytes
-    has_window = not keeps_result and has_dense_rows(problem)
+    has_window = not keeps_result and may_have_window(problem)
     window_bytes = line * row_bytes if has_window else 0
     kernel = _ByteWindows(module, target, problem)
     f = kernel.f

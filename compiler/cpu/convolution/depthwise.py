@@ -52,6 +52,7 @@ from .kernel import (
     delinearize,
     has_dense_rows,
     kernel_plan,
+    may_have_window,
     positions_along,
     scratch_of_thread,
 )
@@ -84,7 +85,7 @@ def emit_depthwise(
         return None
     kernel = _Depthwise(module, target, problem, compute)
     f = kernel.f
-    has_window = not keeps_result and not tasks.sums_in_memory and has_dense_rows(problem)
+    has_window = not keeps_result and not tasks.sums_in_memory and may_have_window(problem)
     window_bytes = tasks.positions * kernel.row_bytes if has_window else 0
 
     with f.loop(f.integer("low"), f.integer("high")) as task:

@@ -16,7 +16,7 @@ from ...analysis.output_view import convolution_view
 from ...ir.module import Instruction
 from ...ir.shape import Shape
 from ...ops import Convolution
-from ..codegen.kernel_info import KernelInfo
+from ..codegen.kernel_info import NO_SLICES, KernelInfo, Slices
 from ..gemm.emit import emit_gemm
 from ..gemm.tasks import CLOCK_GHZ, TASK_US, symbolic_grain
 from ..gemm.tile_end import TileEnd
@@ -37,7 +37,7 @@ def emit_convolution(
     b_packed: bool = False,
     keeps_result: bool = True,
     end: TileEnd | None = None,
-    slices: int = 0,
+    slices: Slices = NO_SLICES,
 ) -> KernelInfo:
     """Writes the kernel of a convolution whose sums are stored as `raw`, or kept for the epilogue alone.
 

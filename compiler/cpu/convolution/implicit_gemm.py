@@ -17,7 +17,7 @@ from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, V
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import ceiling, is_symbolic, larger, smaller
 from ...analysis.convolution_problem import Axis, ConvolutionProblem, Phase, window_of
-from ..codegen.kernel_info import KernelInfo
+from ..codegen.kernel_info import NO_SLICES, KernelInfo, Slices
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..codegen.result_window import move_window, window_rows
 from ..gemm.compute_types import COMPUTE_TYPES, SIZES, STORED, lanes_of
@@ -39,6 +39,7 @@ from .kernel import (
     has_dense_rows,
     input_position,
     kernel_plan,
+    may_have_window,
     positions_along,
     scratch_of_thread,
 )
@@ -61,7 +62,7 @@ def emit_convolution_gemm(
     epilogue: str | None,
     b_packed: bool = False,
     keeps_result: bool = True,
-    slices: int = 0,
+    slices: Slices = NO_SLICES,
 ) -> KernelInfo | None:
     """Writes the kernel; None for an order of the output's axes or for types that no kernel computes. A result that is
     not kept is in a window of the scratch.
@@ -70,7 +71,7 @@ def emit_convolution_gemm(
     The view of the epilogue is [1, positions, features], or [batch, features, positions] where the output lies so.
     """
     row_bytes = problem.groups * problem.out_channels * problem.result_type.item_bytes
-    has_window = not keeps_result and has_dense_rows(problem)
+    has_window = not keeps_result and may_have_window(problem)
     most_rows = window_rows(target, row_bytes) if has_window else 0
     blocking = plan_blocking(problem, target, b_packed, most_rows, slices)
     if blocking is None:
@@ -97,7 +98,7 @@ def emit_convolution_gemm(
         kernel.f, "convolution", target, problem, kernel.tasks, microseconds, bytes_, scratch_bytes
     )
     is_in_order = problem.groups == 1 and has_dense_rows(problem)
-    row_tasks = (blocking.task_rows, kernel.col_tasks) if is_in_order else None
+    row_tasks = (blocking.rows_in_chain, kernel.col_tasks) if is_in_order else None
     return dataclasses.replace(plan, has_window=has_window, row_tasks=row_tasks)
 
 

@@ -56,9 +56,8 @@ def both(a: VectorValue | None, b: VectorValue | None) -> VectorValue | None:
 
 
 def has_dense_rows(problem: ConvolutionProblem) -> bool:
-    """Whether the output is [positions, features], row-major and without gaps, of sizes that are known."""
-    sizes = [problem.groups, problem.out_channels, problem.batch, *(a.output for a in problem.axes)]
-    if is_symbolic(sizes) or not problem.channels_last or len(phases_of(axes_of(problem), 0)) > 1:
+    """Whether the output is [positions, features], row-major and without gaps."""
+    if not problem.channels_last or len(phases_of(axes_of(problem), 0)) > 1:
         return False
     step = problem.groups * problem.out_channels
     for a in reversed(axes_of(problem)):
@@ -66,6 +65,12 @@ def has_dense_rows(problem: ConvolutionProblem) -> bool:
             return False
         step *= a.output
     return problem.groups == 1 or problem.output_group == problem.out_channels
+
+
+def may_have_window(problem: ConvolutionProblem) -> bool:
+    """Whether a block of the output may be in a window of the scratch (codegen/result_window.py)."""
+    sizes = [problem.groups, problem.out_channels, problem.batch, *(a.output for a in problem.axes)]
+    return not is_symbolic(sizes) and has_dense_rows(problem)
 
 
 def copy_rows(

@@ -33,6 +33,7 @@ from ..codegen.run_time_sizes import largest_size
 from ..schedule.buffer import ALIGN_BYTES, Buffer
 from ..schedule.buffer_assignment import BufferAssignment
 from ..schedule.thunks import (
+    ChainThunk,
     CheckThunk,
     ConditionalThunk,
     CopyThunk,
@@ -187,6 +188,8 @@ class _Writer:
             match thunk:
                 case KernelThunk():
                     self.kernel(thunk)
+                case ChainThunk():
+                    self.chain(thunk)
                 case HostCallbackThunk():
                     self.host_callback(thunk)
                 case CheckThunk():
@@ -229,6 +232,14 @@ class _Writer:
         else:
             run_tasks(f, info.symbol, buffers, tasks, launched)
             self.record(number)
+
+    def chain(self, thunk: ChainThunk) -> None:
+        first = self.kernels
+        with self.f.if_(self.f.i64(thunk.are_run).compare("icmp ne", 0)) as choice:
+            self.kernel(thunk.chain)
+        with choice.else_():
+            self.kernels = first
+            self.thunks(thunk.parts)
 
     def prepack(self, thunk: PrepackThunk) -> None:
         with self.f.if_(self.address(thunk.kernel.buffers[-1]).is_not_null()):

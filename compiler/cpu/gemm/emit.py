@@ -11,6 +11,7 @@ is computed transposed: C' = B' A'.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -19,9 +20,9 @@ from typing import NamedTuple
 from ....runtime.llvm.addressing import Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText
 from ....runtime.llvm.target import Target
-from ....runtime.sizes import is_symbolic
+from ....runtime.sizes import ceiling, is_multiple, is_symbolic
 from ...analysis.gemm_problem import GemmProblem
-from ..codegen.kernel_info import KernelInfo
+from ..codegen.kernel_info import NO_SLICES, KernelInfo, Slices
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from ..codegen.result_window import move_window, window_rows
 from ..codegen.run_time_sizes import largest_size
@@ -59,13 +60,13 @@ def emit_gemm(
     is_partial: bool = False,
     depth_sizes: Sequence[int] = (),
     end: TileEnd | None = None,
-    slices: int = 0,
+    slices: Slices = NO_SLICES,
 ) -> KernelInfo:
     """Writes the kernel of a problem. `buffers`: where A, B, C and scratch stand among the kernel's buffers. A C that
     is not kept, because the epilogue alone reads it, may be in a window of the scratch (codegen/result_window.py).
     With `is_partial` perhaps the first rows alone are needed: tasks have few rows. `depth_sizes`: the numbers of
     buffers that are s32 scalars; the sums are over as many products as the largest of them says. `end`, in the place of
-    an epilogue where `ends_in_tiles`, is done to what is stored. `slices`: as in KernelVariant.
+    an epilogue where `ends_in_tiles`, is done to what is stored.
 
     `epilogue` names a function of the module, `void (ptr context, ptr buffers, i64 batch, i64 row_low,
     i64 row_high, i64 col_low, i64 col_high)`, called once for every finished block of C. With `b_packed` the
@@ -79,7 +80,7 @@ def emit_gemm(
         problem = problem.transposed()
         buffers = (buffers[1], buffers[0], *buffers[2:])
         epilogue = epilogue and _transposed_epilogue(module, epilogue)
-    planned = problem if is_transposed else in_slices(problem, slices)
+    planned = problem if is_transposed else in_slices(problem, slices.parts)
     is_general = b_packed or problem.is_symbolic or depth_sizes or planned is not problem
     unrolled = None if is_general else emit_unrolled(module, target, problem, epilogue, buffers)
     if unrolled is not None:
@@ -98,8 +99,7 @@ def emit_gemm(
     library = _use_library(module, target, problem, blocking)
     if blocking.task_depth:
         return emit_split_k(module, target, problem, blocking, buffers, epilogue)
-    grid = parts(planned.m, blocking.task_rows), parts(problem.n, blocking.task_cols)
-    tasks = _Tasks(*grid, slices if planned is not problem else 1)
+    tasks = _tasks(problem, planned, blocking, NO_SLICES if is_transposed else slices)
     window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
     if end is not None:
         assert blocking.compute is not None
@@ -134,13 +134,13 @@ def in_slices(problem: GemmProblem, slices: int) -> GemmProblem:
 
 
 def ends_in_tiles(
-    target: Target, problem: GemmProblem, b_packed: bool, has_depth: bool, slices: int = 0
+    target: Target, problem: GemmProblem, b_packed: bool, has_depth: bool, slices: Slices = NO_SLICES
 ) -> bool:
     """Whether the kernel of a problem ends tiles, as a TileEnd says, before it stores them."""
     is_unrolled = not (b_packed or problem.is_symbolic or has_depth) and is_tiny(problem)
     if is_unrolled or not b_packed and _is_computed_transposed(problem) or problem.c_strides[-1] != 1:
         return False
-    blocking = plan_gemm(in_slices(problem, slices), target, b_packed, has_depth=has_depth)
+    blocking = plan_gemm(in_slices(problem, slices.parts), target, b_packed, has_depth=has_depth)
     return blocking.vectors > 0 and blocking.task_depth == 0 and ends_tiles(blocking.compute)
 
 
@@ -152,15 +152,29 @@ def _elements_of_tasks(problem: GemmProblem, row_tasks: tuple[int, int] | None) 
     return row_tasks[0] * problem.n, row_tasks[1]
 
 
+def _tasks(problem: GemmProblem, planned: GemmProblem, blocking: Blocking, slices: Slices) -> _Tasks:
+    """The tasks of a problem that is planned as another one, by `in_slices`. A problem whose rows are known at run time
+    only is one slice where slices are not run."""
+    count, of_slice, in_chain = 1, planned.m, None
+    if planned is not problem:
+        count, in_chain = slices.parts, planned.m
+    elif is_symbolic([slices.parts]) and not problem.batch and is_multiple(problem.m, slices.parts):
+        in_chain = problem.m // slices.parts * slices.at_a_time
+        count = 1 + slices.are_run * (ceiling(slices.parts, slices.at_a_time) - 1)
+        of_slice = problem.m + slices.are_run * (in_chain - problem.m)
+    rows, cols = parts(of_slice, blocking.task_rows), parts(problem.n, blocking.task_cols)
+    return _Tasks(rows, cols, count, of_slice, in_chain)
+
+
 def _rows_of_tasks(
     problem: GemmProblem, blocking: Blocking, tasks: _Tasks, is_transposed: bool
 ) -> tuple[int, int] | None:
     """As `KernelInfo.row_tasks`, of the product that is computed transposed or not: all blocks of a batch's matrix or
-    of a slice, or the blocks of columns of a block of rows."""
+    of a slice, if there are slices, or the blocks of columns of a block of rows."""
     if problem.batch:
         return problem.n if is_transposed else problem.m, tasks.rows * tasks.cols
-    if tasks.slices > 1:
-        return problem.m // tasks.slices, tasks.rows * tasks.cols
+    if tasks.rows_in_chain is not None:
+        return tasks.rows_in_chain, tasks.rows * tasks.cols
     return None if is_transposed else (blocking.task_rows, tasks.cols)
 
 
@@ -173,11 +187,17 @@ def _is_computed_transposed(problem: GemmProblem) -> bool:
 
 
 class _Tasks(NamedTuple):
-    """Blocks of C's rows and of its columns, of each of the slices of a batch's matrix."""
+    """Blocks of C's rows and of its columns, in each of the slices of a batch's matrix.
+
+    of_slice: the rows of a slice. rows_in_chain: what these are where the kernel runs slice by slice; None where it
+        never does.
+    """
 
     rows: int
     cols: int
-    slices: int = 1
+    slices: int
+    of_slice: int
+    rows_in_chain: int | None
 
 
 def _kernel_info(
@@ -297,17 +317,18 @@ def _kernel(
         col = t % tasks.cols * blocking.task_cols
         row = t // tasks.cols % tasks.rows * blocking.task_rows
         batch, rows_left = t // (tasks.cols * tasks.rows), problem.m - row
-        if tasks.slices > 1:
-            of_slice = problem.m // tasks.slices
-            rows_left, row = of_slice - row, row + batch % tasks.slices * of_slice
-            batch = batch // tasks.slices
+        if tasks.rows_in_chain is not None:
+            first = batch % tasks.slices * tasks.of_slice
+            rows_left = (problem.m - first).minimum(tasks.of_slice) - row
+            row, batch = row + first, batch // tasks.slices
         at_a, at_b, at_c = _offsets(problem, blocking, batch, row, col)
         rows = f.i64(blocking.task_rows).minimum(rows_left)
         cols = f.i64(blocking.task_cols).minimum(problem.n - col)
         if window_bytes:
             c = move_window(f, scratch + blocking.scratch_bytes, at_c)
         block = [a + at_a, b + at_b, c + at_c, scratch, table_of_parameters, *functions, context, table]
-        f.call(blocking.function, "void", [*block, batch, row, rows, col, cols])
+        with f.if_(rows > 0) if is_symbolic([tasks.of_slice]) else contextlib.nullcontext():  # the last slice
+            f.call(blocking.function, "void", [*block, batch, row, rows, col, cols])
     f.ret()
     return f
 

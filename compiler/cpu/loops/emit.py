@@ -38,7 +38,7 @@ def emit_fused(
     if isinstance(computation.root.op, BitcastConvert) and not is_bitcast(computation.root):
         return emit_bitcast_convert(module, computation)
     roots = computation.root.operands if isinstance(computation.root.op, Tuple) else (computation.root,)
-    kernel = FusionKernel(module, target, computation, list(roots), variant.slices)
+    kernel = FusionKernel(module, target, computation, list(roots), variant.slices.parts)
     if math.prod(kernel.dims) == 0:
         f = Function(module, "SELF", KERNEL_PARAMETERS)
         f.ret()
@@ -46,7 +46,7 @@ def emit_fused(
     cumulative = cumulative_axis(computation.root)
     if cumulative is not None:
         return Scan(kernel, *cumulative).emit()
-    kernel.set_loops(choose_loops(kernel.dims, kernel.walk, variant.slices))
+    kernel.set_loops(choose_loops(kernel.dims, kernel.walk, variant.slices.parts))
     kernel.sink_split_loops()
     across = transposed_loop(kernel)
     if across is not None and len(kernel.accesses.boundaries) <= _MAX_TILED_BOUNDARIES:

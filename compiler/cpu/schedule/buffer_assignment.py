@@ -15,6 +15,7 @@ from ....runtime.code.artifact import Temporary
 from ....runtime.sizes import AnySize, ceiling, estimate, is_symbolic, maximum
 from .buffer import ALIGN_BYTES, Buffer
 from .thunks import (
+    ChainThunk,
     ConditionalThunk,
     KernelThunk,
     ParallelThunk,
@@ -22,6 +23,7 @@ from .thunks import (
     Thunk,
     ThunkSequence,
     WhileThunk,
+    all_thunks,
 )
 
 
@@ -49,7 +51,8 @@ class LiveRange:
 
 @dataclasses.dataclass(frozen=True)
 class BufferAssignment:
-    """The offset of every temporary buffer that thunks use, its live range, and the size of the arena.
+    """The offset of every temporary buffer that thunks use, its live range, and the size of the arena. Buffers that lie
+    in another one, of a chain, have no range.
 
     Units: bytes.
     """
@@ -60,7 +63,7 @@ class BufferAssignment:
 
     def __str__(self) -> str:
         lines = [f"temporary memory: {self.temp_bytes:,} bytes"]
-        for b in sorted(self.offsets, key=lambda b: (estimate(self.offsets[b]), self.ranges[b].first)):
+        for b in sorted(self.ranges, key=lambda b: (estimate(self.offsets[b]), self.ranges[b].first)):
             start, live = self.offsets[b], self.ranges[b]
             lines.append(
                 f"  [{start:>10}, {start + b.bytes:>10})  temporary[{b.index}]  {b.bytes:>12,} bytes  "
@@ -71,10 +74,18 @@ class BufferAssignment:
 
 def assign_buffers(sequence: ThunkSequence) -> BufferAssignment:
     """Gives every temporary buffer that thunks use an offset."""
-    ranges = live_ranges(sequence)
-    if is_symbolic(b.bytes for b in ranges):
-        return assign_slots(ranges)
-    return assign_offsets(ranges)
+    assignment = assign(live_ranges(sequence))
+    offsets = dict(assignment.offsets)
+    for thunk in all_thunks(sequence.thunks):
+        if isinstance(thunk, ChainThunk) and thunk.offsets:
+            start = offsets[thunk.memory]
+            offsets.update({buffer: start + offset for buffer, offset in thunk.offsets.items()})
+    return dataclasses.replace(assignment, offsets=offsets)
+
+
+def assign(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
+    """Gives every buffer an offset, from how long it lives."""
+    return (assign_slots if is_symbolic(b.bytes for b in ranges) else assign_offsets)(ranges)
 
 
 def assign_slots(ranges: Mapping[Buffer, LiveRange]) -> BufferAssignment:
@@ -124,8 +135,8 @@ def temporaries(sequence: ThunkSequence, assignment: BufferAssignment) -> tuple[
     walk = _LiveRanges()
     walk.sequence(sequence)
     result = []
-    for buffer, offset in assignment.offsets.items():
-        live = assignment.ranges[buffer]
+    for buffer, live in assignment.ranges.items():
+        offset = assignment.offsets[buffer]
         first = bisect.bisect_left(walk.kernels, live.first)
         last = bisect.bisect_right(walk.kernels, live.last) - 1
         if first <= last and (size := estimate(buffer.bytes)):
@@ -170,6 +181,8 @@ class _LiveRanges:
                     self.sequence(branch)
             case ParallelThunk():
                 self._parallel(thunk)
+            case ChainThunk():
+                self._thunk(thunk.chain)
             case PrepackThunk():
                 self._thunk(thunk.kernel)
             case _:

@@ -2,8 +2,11 @@
 
 Kernels of which each computes its rows from the same rows of the one before need not wait for each other: what the
 first writes for some rows is still in cache when the next reads it. What no other kernel reads then takes memory for
-the slices at work alone, a window for each thread; kernels compute addresses as in the whole value, from a base that
-moves with the slice.
+the slices at work alone: each thread has a frame, in which values that are not needed at the same time share memory.
+Kernels compute addresses as in the whole value, from a base that moves with the slice.
+
+Where the number of rows is known at run time only there may be too few slices for the threads: code then chooses
+between the chain and its kernels one after the other.
 """
 
 from __future__ import annotations
@@ -11,29 +14,39 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
 from ....runtime.run_context import OFFSETS
-from ....runtime.sizes import ceiling, estimate, heuristic, is_multiple, is_symbolic, maximum, remainder
+from ....runtime.sizes import (
+    ceiling,
+    estimate,
+    heuristic,
+    is_multiple,
+    is_symbolic,
+    maximum,
+    remainder,
+    smaller,
+)
 from ...analysis.live_rows import LiveSizes
 from ...analysis.row_locality import LocalRows, count_axes, local_rows
 from ...ir.module import Instruction
 from ...ops import Convolution, Dot, Fusion
-from ..codegen.kernel_info import KernelInfo
+from ..codegen.kernel_info import KernelInfo, Slices
 from ..codegen.parallel_for import KERNEL_PARAMETERS
 from .aliasing import Aliasing, LogicalBuffer
 from .buffer import ALIGN_BYTES, Buffer
+from .buffer_assignment import LiveRange, assign
 from .instruction_order import InstructionOrder
 from .scope import Context, contraction_in
-from .thunks import KernelThunk, Thunk
+from .thunks import ChainThunk, KernelThunk, Thunk
 from .value_buffers import ValueBuffers
 
 _MEMBERS = (Fusion, Dot, Convolution)
 _MAX_BETWEEN = 16.0  # instructions that need a chain and are no members
 _INDEPENDENT = 0.125  # of such an instruction, one that does not need it
-_SLICES_A_THREAD = 4  # so that threads end at about the same time
+_SLICES_A_THREAD = 3  # so that threads end at about the same time
 _SHARE_OF_L2 = 1.0  # values of fewer bytes are in cache
 _FEWEST_ROWS = 48  # of a slice of a product
 _FEWEST_UNPACKED = 192  # of one that packs its right operand for each slice
@@ -55,19 +68,22 @@ class Chain:
     contractions: frozenset[Instruction]
 
     @property
-    def slices(self) -> int:
-        """The slices that kernels are asked for."""
-        return self.rows // self.slice_rows
-
-    @property
     def slice_bytes(self) -> int:
         """The bytes of the largest value in a slice, typically."""
-        return max(estimate(i.shape.bytes) for i in self.members) // estimate(self.slices)
+        rows, of_slice = estimate(self.rows), estimate(self.slice_rows)
+        return max(estimate(i.shape.bytes) for i in self.members) * min(of_slice, rows) // rows
 
     @property
     def carried_bytes(self) -> int:
         """The bytes of the values between members, typically."""
         return sum(estimate(i.shape.bytes) for i in self.members[:-1])
+
+    def slices(self, target: Target) -> Slices:
+        """What kernels are asked for. They better run one after the other where slices are few."""
+        if is_symbolic([self.rows]):
+            are_run = _are_enough(ceiling(self.rows, self.slice_rows), target)
+            return Slices(self.rows, self.slice_rows, are_run)
+        return Slices(self.rows // self.slice_rows)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +133,7 @@ class ChainPlanner:
         for axes in range(min(map(len, leaves)) - 1, 0, -1):
             rows = math.prod(leaves[0][:axes])
             has_rows = None not in [count_axes(dims, rows) for dims in leaves]
-            if rows not in (0, 1) and has_rows and _are_enough(rows, self.target):
+            if rows not in (0, 1) and has_rows and not _is(_are_enough(rows, self.target), 0):
                 chain = self._grown(instructions, rows)
                 if len(chain.members) > 1:
                     chains.append(chain)
@@ -130,6 +146,7 @@ class ChainPlanner:
         contractions: list[Instruction] = []
         produced: dict[LogicalBuffer, bool] = {}  # values that need the chain: whether they have its rows
         others, slice_rows, flops = 0.0, 1, 0
+        needed: Mapping[int, int] = {}
         for instruction in instructions:
             if instruction.op.forwards_operands:
                 continue
@@ -137,8 +154,12 @@ class ChainPlanner:
             local = self._local_rows(instruction, produced, rows) if needs_chain else None
             if local is not None and local.contraction:
                 is_minor = instruction.op.flops(instruction) * _MINOR < flops
-                least = self._least_slice(instruction, rows, slice_rows, is_minor)
-                slice_rows, local = (slice_rows, None) if least is None else (least, local)
+                with_it = self._needed_rows(instruction, rows, needed, is_minor)
+                least = None if with_it is None else self._slice_rows([*members, instruction], rows, with_it)
+                if with_it is None or least is None:
+                    local = None
+                else:
+                    slice_rows, needed = least, with_it
             if local is not None:
                 members.append(instruction)
                 flops += instruction.op.flops(instruction)
@@ -177,17 +198,18 @@ class ChainPlanner:
         has_rows = local is not None and (local.contraction or all(isinstance(k, int) for k in local.leaves))
         return local if has_rows else None
 
-    def _least_slice(
-        self, instruction: Instruction, rows: int, slice_rows: int, is_minor: bool
-    ) -> int | None:
-        """The rows of a slice, at least `slice_rows`, in which a contraction is worth what it reads for each of them,
-        or `is_minor`, a small part of the chain; None where there are too few slices."""
+    def _needed_rows(
+        self, instruction: Instruction, rows: int, before: Mapping[int, int], is_minor: bool
+    ) -> Mapping[int, int] | None:
+        """The rows of products in which these are worth what they read for each slice, by their rows for each row of
+        the chain: of those before, and of a contraction that perhaps `is_minor`, a small part of the chain. None where
+        it never is worth that."""
         contraction = contraction_in(instruction)
         assert contraction is not None
         if _batch_axes(contraction):
-            return slice_rows
+            return before
         weights = contraction.operands[1].shape
-        if is_symbolic([rows, *weights.dims]) or not count_axes(_row_dims(contraction), rows):
+        if is_symbolic(weights.dims) or not count_axes(_row_dims(contraction), rows):
             return None
         if weights.bytes > self.target.l2_bytes:  # they would not stay from one slice to the next
             return None
@@ -195,9 +217,21 @@ class ChainPlanner:
             1 if is_minor else _FEWEST_ROWS if self._packs(instruction, contraction) else _FEWEST_UNPACKED
         )
         if weights.bytes > self.target.l2_bytes // 4:  # they come from the third cache, the rows from memory
-            products = contraction.op.flops(contraction) // 2
-            needed = max(needed, products // contraction.operands[0].shape.elements // 4)
-        least = max(ceiling(needed, _rows_of_each(contraction, rows)), slice_rows)
+            products = estimate(contraction.op.flops(contraction)) // 2
+            needed = max(needed, products // estimate(contraction.operands[0].shape.elements) // 4)
+        of_each = _rows_of_each(contraction, rows)
+        return {**before, of_each: max(needed, before.get(of_each, 1))}
+
+    def _slice_rows(self, members: Sequence[Instruction], rows: int, needed: Mapping[int, int]) -> int | None:
+        """The rows of a slice for so many rows of products, by their rows for each row of the chain; None where there
+        are too few slices."""
+        if is_symbolic([rows]):
+            # From two thirds on: one text of 90 words is enough where 128 are needed.
+            near = maximum([1, *(n * 4 // 3 // of_each for of_each, n in needed.items())])
+            largest = max(estimate(i.shape.bytes) for i in members) * estimate(near)
+            is_in_cache = largest <= self.target.l2_bytes * estimate(rows)
+            return near if is_in_cache or _is(near, 1) else None
+        least = max((ceiling(n, of_each) for of_each, n in needed.items()), default=1)
         size = next((k for k in range(least, min(rows, 4 * least) + 1) if rows % k == 0), None)
         return size if size is not None and _are_enough(rows // size, self.target) else None
 
@@ -229,12 +263,17 @@ def _outgrows_cache(size: int, target: Target) -> bool:
     return estimate(size) >= share * target.l2_bytes
 
 
-def _are_enough(slices: int, target: Target) -> bool:
-    """Whether threads that divide so many slices end at about the same time."""
+def _are_enough(slices: int, target: Target) -> int:
+    """Whether threads that divide so many slices end at about the same time: 1, 0, or a size that is one of them."""
     threads = max(1, target.threads)
     if is_symbolic([slices]):
-        return is_multiple(slices, threads)
-    return slices >= _SLICES_A_THREAD * threads or slices >= 2 * threads and slices % threads == 0
+        return 1 if is_multiple(slices, threads) else smaller(1, slices // (_SLICES_A_THREAD * threads))
+    return int(slices >= _SLICES_A_THREAD * threads or slices >= 2 * threads and slices % threads == 0)
+
+
+def _is(size: int, number: int) -> bool:
+    """Whether a size is a number whatever the values of symbols are."""
+    return isinstance(size, int) and size == number
 
 
 def _batch_axes(contraction: Instruction) -> tuple[int, ...]:
@@ -312,28 +351,38 @@ class ChainJoiner:
         return self.values.aliasing.buffers[part.thunk.instruction]
 
     @heuristic()
-    def _joined(self, chain: Chain, parts: Sequence[_Part]) -> KernelThunk | None:
+    def _joined(self, chain: Chain, parts: Sequence[_Part]) -> KernelThunk | ChainThunk | None:
         target = self.context.target
         rows = maximum(part.rows for part in parts)
         if any(remainder(rows, part.rows) != 0 for part in parts):
             return None
         slices, threads = ceiling(chain.rows, rows), max(1, target.threads)
-        if not _are_enough(slices, target):
+        are_run = chain.slices(target).are_run
+        if rows != chain.slice_rows if is_symbolic([are_run]) else not _is(_are_enough(slices, target), 1):
             return None
         inside = [self.values.assigned[v] for part in parts[:-1] for v in self._produced(part)]
         carried = sum(b.bytes for b in dict.fromkeys(inside))
         if not _outgrows_cache(carried, target):
             return None
         members = {part.thunk.instruction for part in parts}
-        windows: dict[Buffer, _Window] = {}
-        for buffer in dict.fromkeys(inside):
-            if self._is_inside(buffer, chain, members):
-                size = buffer.bytes // chain.rows * rows
-                stride = ceiling(size, ALIGN_BYTES) * ALIGN_BYTES
-                windows[buffer] = _Window(self.context.temporary(threads * stride), size, stride)
-        text = self.context.kernels.text
+        of_slices = {
+            buffer: buffer.bytes // chain.rows * rows
+            for buffer in dict.fromkeys(inside)
+            if self._is_inside(buffer, chain, members)
+        }
+        scratch = {
+            p.thunk.scratch: p.thunk.kernel.scratch_bytes for p in parts if p.thunk.scratch is not None
+        }
+        live = _live_ranges(parts, of_slices | scratch)
+        frame = _frame(live, of_slices, scratch)
+        size, wholes = threads * frame.bytes, None
+        if is_symbolic([are_run]):
+            wholes = assign(live)
+            size = wholes.temp_bytes + are_run * (size - wholes.temp_bytes)
+        memory, text = self.context.temporary(size), self.context.kernels.text
         times = None if text.embed_libraries else self.context.temporary(8 * len(parts))
-        return _chain_thunk(text, parts, rows, slices, windows, times)
+        joined = _chain_thunk(text, parts, rows, slices, frame, memory, times)
+        return joined if wholes is None else ChainThunk(are_run, joined, joined.parts, memory, wholes.offsets)
 
     def _is_inside(self, buffer: Buffer, chain: Chain, members: set[Instruction]) -> bool:
         """Whether members alone use a buffer, for values that have the chain's rows."""
@@ -358,11 +407,41 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """Memory for the slices of a value that threads work on: each of `size` bytes, one every `stride` bytes."""
+    """Where in a frame the slice of a value, of so many bytes, or a kernel's scratch lies."""
 
-    buffer: Buffer
-    size: int
-    stride: int
+    offset: int
+    bytes: int
+    is_scratch: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class _Frame:
+    """The memory of a thread for the slice that it works on: its bytes, and the windows of buffers."""
+
+    bytes: int
+    windows: Mapping[Buffer, _Window]
+
+
+def _live_ranges(parts: Sequence[_Part], buffers: Collection[Buffer]) -> dict[Buffer, LiveRange]:
+    """From which part to which the buffers are needed."""
+    ranges: dict[Buffer, LiveRange] = {}
+    for position, part in enumerate(parts):
+        for buffer in part.thunk.buffers:
+            if buffer in buffers:
+                ranges.setdefault(buffer, LiveRange(position, position)).last = position
+    return ranges
+
+
+def _frame(
+    live: Mapping[Buffer, LiveRange], slices: Mapping[Buffer, int], scratch: Mapping[Buffer, int]
+) -> _Frame:
+    """The frame for slices, and scratch, of so many bytes of buffers. What is not needed at the same time may share
+    memory."""
+    sizes = {**slices, **scratch}
+    inside = {buffer: Buffer("temporary", sizes[buffer], k) for k, buffer in enumerate(live)}
+    assignment = assign({inside[buffer]: live[buffer] for buffer in live})
+    windows = {b: _Window(assignment.offsets[w], w.bytes, b in scratch) for b, w in inside.items()}
+    return _Frame(ceiling(assignment.temp_bytes, ALIGN_BYTES) * ALIGN_BYTES, windows)
 
 
 def _computes(thunk: Thunk, instruction: Instruction) -> bool:
@@ -395,11 +474,12 @@ def _chain_thunk(
     parts: Sequence[_Part],
     rows: int,
     slices: int,
-    windows: Mapping[Buffer, _Window],
+    frame: _Frame,
+    frames: Buffer,
     times: Buffer | None,
 ) -> KernelThunk:
-    """The thunk that runs the parts on one slice of so many rows after the other. `times`: its last buffer, where it
-    adds up the ticks that each part took, if the run has a recorder."""
+    """The thunk that runs the parts on one slice of so many rows after the other. `frames`: the memory for a frame of
+    each thread. `times`: its last buffer, where it adds up the ticks that each part took, if the run has a recorder."""
     f = Function(text, "SELF", KERNEL_PARAMETERS, attributes=DRIVER_ATTRIBUTES)
     context, buffers, thread = f["context"], f.pointer("buffers"), f.integer("thread")
     listed = [buffer for part in parts for buffer in part.thunk.buffers]
@@ -410,9 +490,10 @@ def _chain_thunk(
     with f.loop(f.integer("low"), f.integer("high")) as loop:
         number = loop.index
         for k, buffer in enumerate(listed):
-            if (window := windows.get(buffer)) is not None:
+            if (window := frame.windows.get(buffer)) is not None:
                 base = (buffers + 8 * k).load_ptr()
-                (table + 8 * k).store(base + (thread * window.stride - number * window.size))
+                moved = (thread if window.is_scratch else number) * window.bytes
+                (table + 8 * k).store(base + (thread * frame.bytes + window.offset - moved))
         first = 0
         for k, part in enumerate(parts):
             kernel, tasks = part.thunk.kernel, rows // part.rows * part.tasks
@@ -430,9 +511,9 @@ def _chain_thunk(
         flops=sum(kernel.flops for kernel in kernels),
         bytes=sum(kernel.bytes for kernel in kernels),
     )
-    in_windows = [windows[b].buffer if b in windows else b for b in listed]
+    in_frames = [frames if b in frame.windows else b for b in listed]
     thunks = tuple(part.thunk for part in parts)
-    buffers_of_chain = (*in_windows, *([] if times is None else [times]))
+    buffers_of_chain = (*in_frames, *([] if times is None else [times]))
     return KernelThunk(info, buffers_of_chain, thunks[-1].instruction, parts=thunks)
 
 

@@ -34,7 +34,7 @@ from ...ops import (
 )
 from ...ops.custom_call import CHECKS
 from ...options import Options
-from ..codegen.kernel_info import KernelInfo, KernelVariant
+from ..codegen.kernel_info import NO_SLICES, KernelInfo, KernelVariant
 from .aliasing import LogicalBuffer, alias_analysis, input_output_aliases
 from .buffer import Buffer, Constants
 from .host_callbacks import CALLBACK_OPS, ORDERING_OPS, host_callback_of, operands_read
@@ -156,7 +156,7 @@ def lower_computation(
     order = order.changed(sequence, aliasing, live) if chains else order
     preferred = preferred_buffers(aliasing, order, results)
     values = ValueBuffers(aliasing, order, preferred, context.temporary, assigned, live_values)
-    slices = {member: chain.slices for chain in chains for member in chain.members}
+    slices = {member: chain.slices(context.target) for chain in chains for member in chain.members}
     scope = Scope(context, values, computation.users, live, slices)
     thunks: list[Thunk] = []
     for position, instruction in enumerate(order.instructions):
@@ -201,7 +201,7 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
         packed is not None,
         instruction in scope.live.rows,
         len(depth),
-        scope.slices.get(instruction, 0),
+        scope.slices.get(instruction, NO_SLICES),
     )
     kernel = context.kernels.info(instruction, context.target, variant)
     operands = scope.operands(instruction)
@@ -219,16 +219,20 @@ def _lower_kernel(scope: Scope, instruction: Instruction) -> list[Thunk]:
         for n, operand in enumerate(operands)
         if n not in updated.values()
     ]
-    scratch = [kernel.scratch_bytes * max(1, context.target.threads), kernel.shared_bytes]
+    scratch, shared = (
+        context.temporary(size) if size else None
+        for size in (kernel.scratch_bytes * max(1, context.target.threads), kernel.shared_bytes)
+    )
     buffers = (
         *inputs,
         *depth,
         *outputs,
-        *(context.temporary(size) for size in scratch if size),
+        *(buffer for buffer in (scratch, shared) if buffer is not None),
         *map(context.constants.buffer, kernel.tables),
     )
     if kernel.tasks:
-        thunks.append(KernelThunk(kernel, buffers, instruction, _live_rows(scope, kernel, instruction)))
+        live = _live_rows(scope, kernel, instruction)
+        thunks.append(KernelThunk(kernel, buffers, instruction, live, scratch))
     return thunks
 
 

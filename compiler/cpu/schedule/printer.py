@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from .buffer_assignment import BufferAssignment
 from .thunks import (
+    ChainThunk,
     CheckThunk,
     ConditionalThunk,
     CopyThunk,
@@ -67,6 +68,11 @@ def _lines(thunks: Iterable[Thunk], indent: str) -> Iterator[str]:
                 yield f"{inner}{' '.join(map(str, thunk.buffers))}"
                 for part in thunk.parts:
                     yield f"{inner}{part.kernel.symbol} of {part.instruction.name}: {part.kernel.tasks} tasks"
+            case ChainThunk():
+                yield f"{indent}if {thunk.are_run}"
+                yield from _lines([thunk.chain], inner)
+                yield f"{indent}else"
+                yield from _lines(thunk.parts, inner)
             case PrepackThunk():
                 yield f"{indent}before the entry, if {thunk.kernel.buffers[-1]} has memory"
                 yield from _lines([thunk.kernel], inner)

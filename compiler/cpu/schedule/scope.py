@@ -13,7 +13,7 @@ from ...analysis.live_rows import LiveSizes
 from ...ir.module import Instruction
 from ...ops import Fusion
 from ...options import Options
-from ..codegen.kernel_info import PLAIN, KernelInfo, KernelVariant
+from ..codegen.kernel_info import PLAIN, KernelInfo, KernelVariant, Slices
 from ..kernel_emitters import emit_kernel, kernel_key
 from ..output_fusion import contraction_of
 from .aliasing import LogicalBuffer
@@ -126,8 +126,8 @@ class Scope:
     values: ValueBuffers
     users: Mapping[Instruction, Sequence[Instruction]]
     live: LiveSizes
-    slices: Mapping[Instruction, int] = dataclasses.field(default_factory=dict)
-    """Of members of chains (kernel_chains.py), `KernelVariant.slices`."""
+    slices: Mapping[Instruction, Slices] = dataclasses.field(default_factory=dict)
+    """Those of members of chains (kernel_chains.py)."""
     position: int = 0
 
     def outputs(self, instruction: Instruction, reusable: Sequence[LogicalBuffer] = ()) -> list[Buffer]:

@@ -7,7 +7,7 @@ computation's parameters and root.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ....runtime.code.artifact import HostCallback, Packed
 from ....runtime.run_context import ASSUMPTION_FAILED, CAPACITY_OVERFLOW
@@ -28,7 +28,8 @@ class LiveRows:
 
 @dataclasses.dataclass(frozen=True)
 class KernelThunk:
-    """Runs a kernel on buffers; where not all rows of its outputs are read, the first of its tasks. `parts`: of a chain
+    """Runs a kernel on buffers; where not all rows of its outputs are read, the first of its tasks. `scratch`: the
+    buffer among them that has `KernelInfo.scratch_bytes` for each thread, if there is one. `parts`: of a chain
     (kernel_chains.py), the thunks that it stands for, `instruction` being that of the last; a chain that a recorder may
     be told of has one buffer more than they have, for times."""
 
@@ -36,7 +37,23 @@ class KernelThunk:
     buffers: tuple[Buffer, ...]
     instruction: Instruction
     live: LiveRows | None = None
+    scratch: Buffer | None = None
     parts: tuple[KernelThunk, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ChainThunk:
+    """Runs a chain where the size `are_run` is 1, and where it is 0 the kernels of its parts, one after the other.
+    `memory` is for what is inside: the chain's frames, or the parts' buffers at `offsets`.
+
+    Units: offsets are in bytes.
+    """
+
+    are_run: int
+    chain: KernelThunk
+    parts: tuple[KernelThunk, ...]
+    memory: Buffer
+    offsets: Mapping[Buffer, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +134,7 @@ class ParallelThunk:
 
 Thunk = (
     KernelThunk
+    | ChainThunk
     | CopyThunk
     | HostCallbackThunk
     | CheckThunk
@@ -166,10 +184,12 @@ class ThunkProgram:
 
 
 def all_thunks(thunks: Iterable[Thunk]) -> Iterator[Thunk]:
-    """The thunks and all inside them, in order; those in loops and branches once."""
+    """The thunks and all inside them, in order; those in loops and branches once. The parts of a chain are in it."""
     for thunk in thunks:
         yield thunk
         match thunk:
+            case ChainThunk():
+                yield thunk.chain
             case WhileThunk():
                 yield from all_thunks((*thunk.preheader, *thunk.condition.thunks, *thunk.body.thunks))
             case ConditionalThunk() | ParallelThunk():

@@ -9,8 +9,12 @@ import numpy as np
 import pytest
 from guarded import guarded_copy
 from tfbridge.compiler import evaluate, parse_hlo
+from tfbridge.compiler.analysis.convolution_problem import convolution_problem
+from tfbridge.compiler.cpu.codegen.kernel_info import Slices
 from tfbridge.compiler.cpu.compile import compile_module
+from tfbridge.compiler.cpu.convolution.blocking import plan_blocking, tile_sizes
 from tfbridge.runtime.code.executable import Executable
+from tfbridge.runtime.llvm.target import host
 
 LAST, FIRST = "dim_labels=b01f_01io->b01f", "dim_labels=bf01_01io->bf01"
 OF_INPUT, OF_KERNEL = "dim_labels=b01f_01oi->b01f", "dim_labels=f01b_i01o->01bf"
@@ -133,3 +137,19 @@ def test_weights_that_are_constant_and_an_epilogue(name: str) -> None:
   ROOT r = f32[{result}] maximum(sum, zeros)"""
     types = [operand, features, "b,h,w"]
     check(text_of(name, body, types), types)
+
+
+def test_tiles_of_all_heights_for_slices_of_a_known_size() -> None:
+    """The number of slices is known at run time only, and so what the last one of them has."""
+    text = """HloModule m, sizes={b=12}
+ENTRY main {
+  x = f32[b,8,8,16] parameter(0)
+  w = f32[1,1,16,24] parameter(1)
+  ROOT r = f32[b,4,4,24] convolution(x, w), window={size=1x1 stride=2x2}, dim_labels=b01f_01io->b01f
+}"""
+    root = parse_hlo(text).entry.root
+    problem = convolution_problem(root, root.shape.element_type)
+    blocking = plan_blocking(problem, host(2), slices=Slices(16 * root.shape.dims[0], at_a_time=8))
+    assert blocking is not None and blocking.task_rows == blocking.rows_in_chain == 8
+    heights = {height for _, height in tile_sizes(blocking, host(2))}
+    assert heights == set(range(1, max(heights) + 1))
