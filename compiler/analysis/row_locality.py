@@ -1,17 +1,17 @@
 """Which instructions compute each row of their value from the same row of an operand.
 
-The rows of an array are its parts at the positions of its first axes, in the order of memory: two arrays of equally
-many rows may have other axes. A matrix product computes the rows of its left operand, an attention's products those of
-the batch and the heads, a softmax those that it sums over.
+The rows of an array are so many equal parts of it in the order of memory: the positions of its first axes, or some of
+these after the other. Two arrays of equally many rows may have other axes. A matrix product computes the rows of its
+left operand, an attention's products those of the batch and the heads, a softmax those that it sums over.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
+from ...runtime.sizes import is_multiple
 from ..ir.module import Instruction
 from ..ops import (
     Broadcast,
@@ -33,14 +33,14 @@ from ..ops import (
 
 MOVED: Literal["moved"] = "moved"
 Rows: TypeAlias = "int | Literal['moved'] | None"
-"""Of a value: how many of its first axes count the rows; MOVED where rows of the contraction lie in another order; None
-where it has no rows, and is the same for all."""
+"""Of a value: how many of its first axes the rows divide; MOVED where rows of the contraction lie in another order;
+None where it has no rows, and is the same for all."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LocalRows:
     """`leaves`: the rows of each leaf of an instruction's value. `contraction`: the axes of the contraction's value, in
-    a fusion or by itself, that count the rows; 0 where there is none, or it has no rows."""
+    a fusion or by itself, that the rows divide; 0 where there is none, or it has no rows."""
 
     leaves: tuple[Rows, ...]
     contraction: int = 0
@@ -51,24 +51,25 @@ class _OtherRowsError(Exception):
 
 
 def count_axes(dims: Sequence[int], rows: int) -> int | None:
-    """How many of the first axes have that many positions; None where none do."""
+    """How many of the first axes that many rows divide: have so many positions, or a multiple of them. None where none
+    do."""
     positions: int = 1
     for k, size in enumerate(dims):
         positions = positions * size
-        if positions == rows:
+        if is_multiple(positions, rows):
             return k + 1
     return None
 
 
 def local_rows(
-    instruction: Instruction, operands: Sequence[Rows], contraction_rows: int = 0
+    instruction: Instruction, count: int, operands: Sequence[Rows], contraction_rows: int = 0
 ) -> LocalRows | None:
-    """The rows of an instruction's value, where those of its operands' values are these, or its contraction has rows by
-    `contraction_rows` axes whatever its operands are; None where it needs others."""
+    """The rows of an instruction's value, `count` in all, where those of its operands' values are these, or they divide
+    `contraction_rows` axes of its contraction whatever its operands are; None where it needs others."""
     try:
         op = instruction.op
         if not isinstance(op, Fusion):
-            own = contraction_rows or _rows(instruction, operands)
+            own = contraction_rows or _rows(instruction, count, operands)
             return LocalRows((own,), own if op.is_contraction and isinstance(own, int) else 0)
         rows: dict[Instruction, Rows] = dict(zip(op.computation.parameters, operands, strict=True))
         contraction = 0
@@ -77,7 +78,7 @@ def local_rows(
                 continue
             if isinstance(inner.op, Tuple):
                 break
-            found = _rows(inner, [rows[o] for o in inner.operands])
+            found = _rows(inner, count, [rows[o] for o in inner.operands])
             if inner.op.is_contraction:
                 found = contraction_rows or found
                 contraction = found if isinstance(found, int) else 0
@@ -89,7 +90,7 @@ def local_rows(
     return LocalRows(tuple(rows[leaf] for leaf in leaves), contraction)
 
 
-def _rows(instruction: Instruction, operands: Sequence[Rows]) -> Rows:
+def _rows(instruction: Instruction, count: int, operands: Sequence[Rows]) -> Rows:
     known = [r for r in operands if r is not None]
     if not known or isinstance(instruction.op, Constant | Iota):
         return None
@@ -98,7 +99,7 @@ def _rows(instruction: Instruction, operands: Sequence[Rows]) -> Rows:
             return MOVED
         raise _OtherRowsError
     found = {
-        _kept(instruction, number, rows)
+        _kept(instruction, count, number, rows)
         for number, rows in enumerate(operands)
         if rows is not None and rows != MOVED
     }
@@ -107,8 +108,8 @@ def _rows(instruction: Instruction, operands: Sequence[Rows]) -> Rows:
     return found.pop()
 
 
-def _kept(reader: Instruction, number: int, axes: int) -> Rows:
-    """The rows of a value, where the first `axes` axes of its operand of that number count the rows."""
+def _kept(reader: Instruction, count: int, number: int, axes: int) -> Rows:
+    """The rows of a value, `count` in all, where they divide the first `axes` axes of its operand of that number."""
     op, shape, operand = reader.op, reader.shape, reader.operands[number].shape
     if not (shape.is_array and operand.is_array):
         raise _OtherRowsError
@@ -119,7 +120,7 @@ def _kept(reader: Instruction, number: int, axes: int) -> Rows:
         case Broadcast():
             kept = op.dimensions[:axes] == first
         case Reshape():
-            return _present(count_axes(shape.dims, math.prod(dims)))
+            return _present(count_axes(shape.dims, count))
         case Transpose():
             kept, moved = op.dimensions[:axes] == first, True
         case Slice():

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ....runtime.sizes import estimate, is_symbolic, surely_less
+from ....runtime.sizes import estimate, is_multiple, surely_less
 from ...analysis.instruction_cost import cycles
 from ...ir.module import Instruction, topological
 from ...ops import (
@@ -316,7 +316,7 @@ def _split(factors: list[list[int]], symbols: list[list[Symbol]], accesses: Acce
 
 def _are_slices(positions: int, slices: int) -> bool:
     """Whether so many positions are so many slices, or equal parts of them."""
-    return positions == slices if is_symbolic([positions, slices]) else positions % slices == 0
+    return is_multiple(positions, slices)
 
 
 def _joined(

@@ -194,7 +194,7 @@ class ChainPlanner:
             if axes is None or not all(produced.get(value) for value in values):
                 return None
             operands.append(axes)
-        local = local_rows(instruction, operands)
+        local = local_rows(instruction, rows, operands)
         has_rows = local is not None and (local.contraction or all(isinstance(k, int) for k in local.leaves))
         return local if has_rows else None
 
@@ -302,7 +302,7 @@ def _head_rows(instruction: Instruction, rows: int) -> LocalRows | None:
     if contraction is None:
         return LocalRows(tuple(count_axes(leaf.dims, rows) for leaf in instruction.shape.leaves()))
     axes = count_axes(_row_dims(contraction), rows)
-    return local_rows(instruction, [None] * len(instruction.operands), axes) if axes else None
+    return local_rows(instruction, rows, [None] * len(instruction.operands), axes) if axes else None
 
 
 # -- kernels
