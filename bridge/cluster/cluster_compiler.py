@@ -217,6 +217,12 @@ def _compile_variant(
             equal = replaced(equal, equated.sizes)
             continue
         except Exception as error:  # whatever it is, there is code for known sizes
+            if not isinstance(error, ShapeError | UnsupportedError):
+                logger.warning(
+                    "cluster %s does not compile for sizes known at run time only; this is a bug in tfbridge",
+                    cluster.name,
+                    exc_info=error,
+                )
             return f"{type(error).__name__}: {error}"
         if executable.artifact.symbolic is None:
             return "the program fixes all sizes"

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
+from tfbridge.bridge.cluster import cluster_compiler
 from tfbridge.bridge.launch import launch_site, prepacked_weights
+from tfbridge.runtime.sizes import is_symbolic
 
 RANDOM = np.random.default_rng(7)
 W, V = (tf.Variable(RANDOM.normal(size=(6, 6)).astype("f4") * 0.3) for _ in range(2))
@@ -67,6 +69,26 @@ def test_sizes_that_the_graph_leaves_open_are_symbols_before_they_vary() -> None
     for length in SIZES:
         check(f, attention, 5, length)
     assert counters("compiles", "symbolic_compiles", "served_by_tensorflow") == (2, 1, served)
+
+
+def test_a_bug_in_code_for_symbolic_sizes_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    compile_one = cluster_compiler._compile
+
+    def broken(cluster: Any, key: Any, shapes: Any, values: Any, is_first: bool = True) -> Any:
+        if is_symbolic(d for s in shapes if s is not None for d in s.dims):
+            raise KeyError("no such buffer")
+        return compile_one(cluster, key, shapes, values, is_first)
+
+    monkeypatch.setattr(cluster_compiler, "_compile", broken)
+    f = jitted(attention, None, None, 6)
+    check(f, attention, 3, 7)
+    check(f, attention, 4, 9)
+    assert tfbridge.wait_for_compilation(120)
+    assert "this is a bug in tfbridge" in caplog.text and "no such buffer" in caplog.text
+    assert "no such buffer" in str(tfbridge.explain(f, data(4, 9)))
+    check(f, attention, 5, 11)
 
 
 def test_a_new_shape_needs_no_trace_and_its_code_no_weights_of_its_own(
