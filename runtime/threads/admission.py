@@ -15,7 +15,7 @@ from ..llvm.vector_value import VectorValue
 from . import futex
 
 ADMIT, LEAVE, RESET = "tfb_admit", "tfb_leave", "tfb_admission_reset"
-MIN_BYTES = 8 << 20  # of temporary memory, from which on a run waits: below, all together take little
+MIN_BYTES = 1 << 20  # of temporary memory, from which on a run waits: below, all together take little
 _CAME, _LEFT = "tfb_runs_came", "tfb_runs_left"
 _GROUPS = 32  # as many as a word has bits
 
