@@ -58,7 +58,7 @@ class Assumptions:
     """The symbols of a compilation, and the guards that it has made so far.
 
     guards: (relation, size) with their outcome. `<`: size < 0; `==`: size == 0. reasons: the place in the compiler
-    that asked first.
+    that asked first. lows: of sizes that were asked for it, by their terms, `Size.lower`.
     """
 
     def __init__(self) -> None:
@@ -66,6 +66,7 @@ class Assumptions:
         self.operations: dict[tuple[str, AnySize, AnySize], Size] = {}
         self.guards: dict[tuple[str, Size], bool] = {}
         self.reasons: dict[tuple[str, Size], str] = {}
+        self.lows: dict[tuple[tuple[_Monomial, int], ...], int | None] = {}
 
     def symbol(self, name: str, hint: int, low: int = 2) -> Size:
         """The symbol of a name; one that is new is at least `low`."""
@@ -407,6 +408,12 @@ class Size(_Number):
 
     def lower(self) -> int | None:
         """A number that it is never below; None: none is known."""
+        known = self.terms[0][0][0].assumptions.lows
+        if self.terms not in known:
+            known[self.terms] = self._found_lower()
+        return known[self.terms]
+
+    def _found_lower(self) -> int | None:
         low = _lower_of_terms(self.terms)
         operations = [a for m, _ in self.terms for a in m if a.operator]
         if operations and len(set(operations)) <= _MAX_OPERATIONS:
