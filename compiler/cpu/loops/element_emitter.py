@@ -97,6 +97,7 @@ def _stages(instruction: Instruction) -> int:
 
 
 SHORT_ROW = 8  # elements: rows that are loaded whole where a vector has one of each
+_MAX_ZEROS = 4096  # bytes that a vector load under a condition may be spread over; else lanes are masked
 _MAX_LEVELS = 16  # of elements that are evaluated by recursion
 
 
@@ -414,8 +415,9 @@ class Elements:
         stride, others, rest = nest.vector_parts(address)
         mask, depth = None, min_depth
         if isinstance(condition, Condition):
-            if LoopNest.lanes_of(condition.value) == 1 and not others and 0 < (lanes - 1) * stride < elements:
-                return self._load_or_first(base, t, rest, stride, lanes, condition)
+            is_uniform = LoopNest.lanes_of(condition.value) == 1 and not others
+            if is_uniform and not is_symbolic([stride]) and 0 < stride * lanes * t.item_bytes <= _MAX_ZEROS:
+                return self._load_or_zeros(base, t, rest, stride, lanes, condition)
             mask, depth = self._lanes_condition(condition, lanes)
         if others and mask is None and (near := self._load_near(base, t, address, symbol, min_depth)):
             return near
@@ -487,15 +489,17 @@ class Elements:
             between = load(f, t, pointer, last - first + 1)
             return Item(map_parts(lambda part: VectorValue.of(f, part).shuffle(order), between), depth)
 
-    def _load_or_first(
+    def _load_or_zeros(
         self, base: Ptr, t: ElementType, at: Affine, stride: int, lanes: int, condition: Condition
     ) -> Item:
-        """A vector load under a condition for all lanes: where it fails, the array's first elements are
-        loaded."""
+        """A vector load under a condition for all lanes: where it fails, zeros are loaded. What lies at the array's
+        start may be no memory: in a chain the base is that of a slice, as if all others were there."""
         pointer, depth = self.nest.pointer(base, memory_type(t), at * (2 if t.is_complex else 1))
         depth = max(depth, condition.depth)
         with self.nest.at(depth) as f:
-            safe = condition.value.choose(pointer, base)
+            size = stride * lanes * t.item_bytes
+            zeros = f"internal unnamed_addr constant [{size} x i8] zeroinitializer, align 64"
+            safe = condition.value.choose(pointer, f.symbol(f.module.add_global(f"zeros.{size}", zeros)))
         depth = self.nest.depth
         with self.nest.at(depth) as f:
             return Item(load_strided(f, t, safe, stride, lanes), depth)

@@ -385,3 +385,35 @@ def test_a_profile_has_the_kernels_of_a_chain() -> None:
     events = executable.profile.events()
     assert [e.kernel.name for e in events] == [part.kernel.symbol for part in chain.parts]
     assert all(e.calls == 3 and e.ns > 0 for e in events) and sum(e.ns for e in events) < elapsed
+
+
+# Each block of 16 positions beside the one before it, as an attention over windows reads them.
+WINDOWS = """
+  x = f32[b,n,16,24] parameter(0)
+  w = f32[24,24] parameter(1)
+  h = f32[b,n,16,24] dot(x, w), lhs_contracting_dims={3}, rhs_contracting_dims={0}
+  zero = f32[] constant(0)
+  p = f32[b,n+1,16,24] pad(h, zero), padding=0_0x1_0x0_0x0_0
+  before = f32[b,n,16,24] slice(p), slice={[0:b], [0:n], [0:16], [0:24]}
+  both = f32[b,n,32,24] concatenate(before, h), dimensions={2}
+  s = f32[b,n,16,32] dot(h, both), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3},
+    rhs_contracting_dims={3}
+  ROOT r = f32[b,n,16,32] tanh(s)"""
+
+
+@pytest.mark.parametrize("batch", [3, 9, 4000])
+def test_what_is_read_under_a_condition_is_no_other_slice(batch: int) -> None:
+    """Of the last texts, the first one would lie tens of megabytes before the frame: no memory."""
+    text = text_of(WINDOWS, ", sizes={b=12,n=7}")
+    program, _ = lower_to_thunks(parse_hlo(text), Options(threads=2))
+    assert any(len(thunk.parts) > 2 for thunk in kernels_and_chains(program.entry.thunks))
+    rng = np.random.default_rng(batch)
+    arguments = [(rng.standard_normal(s) / 4).astype(np.float32) for s in ((batch, 7, 16, 24), (24, 24))]
+    bound = Executable(compile_module(parse_hlo(text), Options(threads=2))).bound(
+        [a.shape for a in arguments]
+    )
+    assert not isinstance(bound, str), bound
+    want = evaluate(parse_hlo(text), arguments)
+    for at_end in (False, True):
+        (found,) = run_guarded(bound, arguments, at_end)
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
