@@ -21,6 +21,14 @@ class Slices:
     at_a_time: int = 1
     are_run: int = 1
 
+    def of_slice(self, rows: int) -> int:
+        """Of so many rows, a multiple of the parts, those of a slice."""
+        return rows // self.parts * self.at_a_time
+
+    def choose(self, where_run: int, otherwise: int) -> int:
+        """One of two sizes: by whether slices are run."""
+        return otherwise + self.are_run * (where_run - otherwise)
+
 
 NO_SLICES = Slices()
 

@@ -162,8 +162,8 @@ def plan_blocking(
     in_chain = None
     if is_symbolic([slices.parts]):
         if is_multiple(rows, slices.parts * plan.row_unit):
-            in_chain = rows // slices.parts * slices.at_a_time
-            task_rows = task_rows + slices.are_run * (in_chain - task_rows)
+            in_chain = slices.of_slice(rows)
+            task_rows = slices.choose(in_chain, task_rows)
     elif not is_symbolic([rows]) and slices.parts > 1 and rows % (slices.parts * plan.row_unit) == 0:
         task_rows, task_cols = rows // slices.parts, problem.out_channels
     tiling = _Tiling(

@@ -159,9 +159,9 @@ def _tasks(problem: GemmProblem, planned: GemmProblem, blocking: Blocking, slice
     if planned is not problem:
         count, in_chain = slices.parts, planned.m
     elif is_symbolic([slices.parts]) and not problem.batch and is_multiple(problem.m, slices.parts):
-        in_chain = problem.m // slices.parts * slices.at_a_time
-        count = 1 + slices.are_run * (ceiling(slices.parts, slices.at_a_time) - 1)
-        of_slice = problem.m + slices.are_run * (in_chain - problem.m)
+        in_chain = slices.of_slice(problem.m)
+        count = slices.choose(ceiling(slices.parts, slices.at_a_time), 1)
+        of_slice = slices.choose(in_chain, problem.m)
     rows, cols = parts(of_slice, blocking.task_rows), parts(problem.n, blocking.task_cols)
     return _Tasks(rows, cols, count, of_slice, in_chain)
 

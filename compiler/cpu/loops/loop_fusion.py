@@ -76,7 +76,7 @@ class FusionKernel:
         roots: list[Instruction],
         slices: int = 0,
     ) -> None:
-        self.slices = slices  # as KernelVariant.slices
+        self.slices = slices  # as Slices.parts
         self.module, self.target, self.computation, self.roots = module, target, computation, roots
         self.outputs: list[Output] = []
         for root in roots:

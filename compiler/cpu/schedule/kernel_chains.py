@@ -133,7 +133,7 @@ class ChainPlanner:
         for axes in range(min(map(len, leaves)) - 1, 0, -1):
             rows = math.prod(leaves[0][:axes])
             has_rows = None not in [count_axes(dims, rows) for dims in leaves]
-            if rows not in (0, 1) and has_rows and not _is(_are_enough(rows, self.target), 0):
+            if rows not in (0, 1) and has_rows and _are_enough(rows, self.target) != 0:
                 chain = self._grown(instructions, rows)
                 if len(chain.members) > 1:
                     chains.append(chain)
@@ -230,7 +230,7 @@ class ChainPlanner:
             near = maximum([1, *(n * 4 // 3 // of_each for of_each, n in needed.items())])
             largest = max(estimate(i.shape.bytes) for i in members) * estimate(near)
             is_in_cache = largest <= self.target.l2_bytes * estimate(rows)
-            return near if is_in_cache or _is(near, 1) else None
+            return near if is_in_cache or near == 1 else None
         least = max((ceiling(n, of_each) for of_each, n in needed.items()), default=1)
         size = next((k for k in range(least, min(rows, 4 * least) + 1) if rows % k == 0), None)
         return size if size is not None and _are_enough(rows // size, self.target) else None
@@ -269,11 +269,6 @@ def _are_enough(slices: int, target: Target) -> int:
     if is_symbolic([slices]):
         return 1 if is_multiple(slices, threads) else smaller(1, slices // (_SLICES_A_THREAD * threads))
     return int(slices >= _SLICES_A_THREAD * threads or slices >= 2 * threads and slices % threads == 0)
-
-
-def _is(size: int, number: int) -> bool:
-    """Whether a size is a number whatever the values of symbols are."""
-    return isinstance(size, int) and size == number
 
 
 def _batch_axes(contraction: Instruction) -> tuple[int, ...]:
@@ -357,8 +352,9 @@ class ChainJoiner:
         if any(remainder(rows, part.rows) != 0 for part in parts):
             return None
         slices, threads = ceiling(chain.rows, rows), max(1, target.threads)
-        are_run = chain.slices(target).are_run
-        if rows != chain.slice_rows if is_symbolic([are_run]) else not _is(_are_enough(slices, target), 1):
+        asked_for = chain.slices(target)
+        may_not_run = is_symbolic([asked_for.are_run])
+        if rows != chain.slice_rows if may_not_run else _are_enough(slices, target) != 1:
             return None
         inside = [self.values.assigned[v] for part in parts[:-1] for v in self._produced(part)]
         carried = sum(b.bytes for b in dict.fromkeys(inside))
@@ -376,13 +372,15 @@ class ChainJoiner:
         live = _live_ranges(parts, of_slices | scratch)
         frame = _frame(live, of_slices, scratch)
         size, wholes = threads * frame.bytes, None
-        if is_symbolic([are_run]):
+        if may_not_run:
             wholes = assign(live)
-            size = wholes.temp_bytes + are_run * (size - wholes.temp_bytes)
+            size = asked_for.choose(size, wholes.temp_bytes)
         memory, text = self.context.temporary(size), self.context.kernels.text
         times = None if text.embed_libraries else self.context.temporary(8 * len(parts))
         joined = _chain_thunk(text, parts, rows, slices, frame, memory, times)
-        return joined if wholes is None else ChainThunk(are_run, joined, joined.parts, memory, wholes.offsets)
+        if wholes is None:
+            return joined
+        return ChainThunk(asked_for.are_run, joined, joined.parts, memory, wholes.offsets)
 
     def _is_inside(self, buffer: Buffer, chain: Chain, members: set[Instruction]) -> bool:
         """Whether members alone use a buffer, for values that have the chain's rows."""
