@@ -245,7 +245,7 @@ class _Driver:
         exists = self.is_last_depth & p[slot].differs(tile_end.NONE)
         row = f.pointer("buffers").at(p[slot], "ptr").load_ptr() + (f.integer("col") + self.jc) * size
         copy = f.stack_slot(f"[{self.nr_bytes} x i8]")
-        with f.if_(exists & self.tail_separate):
+        with f.if_(exists & (self.has_tail & self.tail_separate)):
             narrow = row + self.panels * self.nr_bytes
             f.call(self.copy, "void", [narrow, 0, copy, 0, 1, self.tail])
         tail = self.tail_in_place.choose(row + self.last * size, copy)
