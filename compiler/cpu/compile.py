@@ -111,6 +111,7 @@ def compile_self_contained(
                 layers.suffix = f".{version.level.name}"
                 written += _write_version(part, pool, version, options, embed_constants, layers)
                 text.include(part, layers.suffix)
+        text.finish()
         entries = list(versions[0].modules)
         levels = [version.level for version in versions if version.level is not None]
         for entry in entries if levels else ():

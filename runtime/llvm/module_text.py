@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..sizes import Size
 
@@ -40,6 +40,7 @@ class ModuleText:
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
         self.sizes: dict[Size, int] = {}
+        self._later: dict[str, tuple[Callable[[Sequence[Any]], None], list[Any]]] = {}
 
     @property
     def libraries(self) -> list[str]:
@@ -65,6 +66,16 @@ class ModuleText:
         self.functions.setdefault(name, text)
         return name
 
+    def write_later(self, name: str, uses: object, write: Callable[[Sequence[Any]], None]) -> None:
+        """A function that `finish` writes, by what all say who use it."""
+        self._later.setdefault(name, (write, []))[1].append(uses)
+
+    def finish(self) -> None:
+        """Writes what was left for later."""
+        for write, all_uses in self._later.values():
+            write(all_uses)
+        self._later.clear()
+
     def define(self, prefix: str, function: _FunctionText) -> str:
         """Adds a function built with the name `SELF`; returns its name: `prefix.N`, or that of its equal."""
         text = function.text()
@@ -78,6 +89,7 @@ class ModuleText:
     def include(self, other: ModuleText, suffix: str) -> None:
         """Adds all of a module for another processor: its functions are compiled for that one, and their names and
         those of its globals get a suffix."""
+        other.finish()
         own = other.functions.keys() | other.globals.keys()
         target = other.target
         attributes = f'"target-cpu"="{target.cpu}" "target-features"="{target.features}"' if target else ""

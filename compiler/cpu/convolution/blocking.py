@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from ....runtime.llvm.target import Target
@@ -35,6 +35,7 @@ from ..gemm.blocking import PackedLayout
 from ..gemm.byte_rows import sums_across
 from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
 from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
+from ..gemm.panel_prefetch import UNROLLED_STEPS
 from ..gemm.tasks import (
     CLOCK_GHZ,
     PACK_COST,
@@ -46,7 +47,8 @@ from ..gemm.tasks import (
     columns_work,
     packed_vectors,
 )
-from .microkernel import PANELS_AT_ONCE, rows_of
+from ..gemm.uses import Part
+from .microkernel import PANELS_AT_ONCE, P, rows_of
 
 MIN_FEATURES_IN_PLACE = 32  # with fewer, staged input is better than pointers to each window element
 MAX_MERGED_K = 1024
@@ -357,19 +359,45 @@ def depth_block(taps: int, k: int, merged: int, panel_row_bytes: int, target: Ta
 
 def tile_sizes(blocking: Blocking, target: Target) -> list[tuple[int, int]]:
     """(width in vectors, height) of the tiles that all blocks of positions and of features are cut into."""
-    problem = blocking.problem
-    columns = min(blocking.task_cols, problem.out_channels), problem.out_channels % blocking.task_cols
-    lanes = lanes_of(target, blocking.compute)
-    widths = set().union(*(tile_widths(target, count, blocking.vectors, lanes) for count in columns))
-    most = rows_of(target, blocking.compute, blocking.vectors)
-    is_known = not is_symbolic([blocking.task_rows, problem.batch * problem.positions])
-    heights = tile_heights(_block_heights(blocking), most) if is_known else range(1, most + 1)
-    return list(itertools.product(sorted(widths), sorted(heights)))
+    most, lanes = rows_of(target, blocking.compute, blocking.vectors), lanes_of(target, blocking.compute)
+    all_widths = (
+        tile_widths(target, count, blocking.vectors, lanes) for count in _columns_of_tasks(blocking)
+    )
+    counts = _block_heights(blocking)
+    heights = range(1, most + 1) if counts is None else tile_heights(counts, most)
+    return list(itertools.product(sorted(set().union(*all_widths)), sorted(heights)))
 
 
-def _block_heights(blocking: Blocking) -> set[int]:
-    """The counts of positions in the blocks of all tasks."""
+def used_parts(blocking: Blocking, target: Target, parameters: Mapping[P, int]) -> frozenset[Part]:
+    """The parts of the library's functions that a phase with these parameters runs."""
+    most, nr = rows_of(target, blocking.compute, blocking.vectors), _panel_columns(blocking, target)
+    counts = _block_heights(blocking)
+    k, k_block = parameters[P.K], parameters[P.K_BLOCK]
+    is_run = {
+        Part.PACK_B: not blocking.panel_bytes,
+        Part.TAIL: any(count % nr for count in _columns_of_tasks(blocking)),
+        Part.TWO_HEIGHTS: counts is None or any(len(tile_heights([count], most)) > 1 for count in counts),
+        Part.DEPTH_BLOCKS: k > k_block or parameters[P.TAPS] > parameters[P.TAP_BLOCK],
+        Part.LAST_STEPS: any(count % UNROLLED_STEPS for count in (min(k, k_block), k % k_block)),
+    }
+    return frozenset(part for part, runs in is_run.items() if runs)
+
+
+def _panel_columns(blocking: Blocking, target: Target) -> int:
+    return blocking.vectors * lanes_of(target, blocking.compute)
+
+
+def _columns_of_tasks(blocking: Blocking) -> tuple[int, int]:
+    """The counts of features in tasks."""
+    features = blocking.problem.out_channels
+    return min(blocking.task_cols, features), features % blocking.task_cols
+
+
+def _block_heights(blocking: Blocking) -> set[int] | None:
+    """The counts of positions in the blocks of all tasks; None where they are known at run time only."""
     positions = blocking.problem.batch * blocking.problem.positions
+    if is_symbolic([blocking.task_rows, positions]):
+        return None
     heights: set[int] = set()
     for phase in filter(lambda p: p.positions, blocking.phases):
         for low in range(0, positions, blocking.task_rows):

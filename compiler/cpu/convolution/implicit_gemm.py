@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+from functools import partial
 
 from ....runtime.llvm.ir_builder import Function, Index, Int, ModuleText, Ptr, VectorValue
 from ....runtime.llvm.target import Target
@@ -24,12 +25,14 @@ from ..gemm.compute_types import COMPUTE_TYPES, SIZES, STORED, lanes_of
 from ..gemm.driver import constant_table, parameter_table
 from ..gemm.microkernel import Microkernels, microkernel_table
 from ..gemm.packing import use_panels
+from ..gemm.uses import embed
 from .blocking import (
     Blocking,
     depth_block,
     plan_blocking,
     serial_microseconds,
     tile_sizes,
+    used_parts,
 )
 from .kernel import (
     both,
@@ -82,11 +85,7 @@ def emit_convolution_gemm(
         (width, mr): convolution_sweep_name(compute, vectors, width, mr)
         for width, mr in tile_sizes(blocking, target)
     }
-    if module.embed_libraries:
-        write_convolution(module, target, compute, vectors, "internal")
-        for width, mr in sweeps:
-            write_convolution_sweep(module, target, compute, vectors, width, mr, "internal")
-    else:
+    if not module.embed_libraries:
         declare_convolution(module, target, compute, vectors, sweeps)
     kernel = _ImplicitGemm(module, target, blocking, epilogue, sweeps, window_bytes)
     with kernel.f.loop(kernel.f.integer("low"), kernel.f.integer("high")) as task:
@@ -118,7 +117,8 @@ class _ImplicitGemm:
         self.module, self.target, self.epilogue = module, target, epilogue
         self.blocking, self.problem = blocking, blocking.problem
         compute, vectors = blocking.compute, blocking.vectors
-        self.sweeps = microkernel_table(target, vectors, rows_of(target, compute, vectors), sweeps)
+        self.sweeps = sweeps
+        self.table_of_sweeps = microkernel_table(target, vectors, rows_of(target, compute, vectors), sweeps)
         self.type = COMPUTE_TYPES[compute]
         self.size, self.input_size = SIZES[self.type], self.problem.input_type.item_bytes
         self.kernel_size = self.problem.kernel_type.item_bytes
@@ -303,9 +303,23 @@ class _ImplicitGemm:
             phase.kernel_offset + sum(k * a.kernel_stride for k, a in zip(element, phase.axes))
             for element in elements
         ]
-        parameters = parameter_table(self.f, "conv_parameters", [values[slot] for slot in P], self.sweeps)
+        if self.module.embed_libraries:
+            self._embed(values)
+        listed = [values[slot] for slot in P]
+        parameters = parameter_table(self.f, "conv_parameters", listed, self.table_of_sweeps)
         taps_table = constant_table(self.module, "conv_taps", [o * self.kernel_size for o in offsets] or [0])
         return parameters, self.f.symbol(taps_table)
+
+    def _embed(self, parameters: dict[P, int]) -> None:
+        """Writes the functions that a phase with these parameters calls."""
+        compute, vectors = self.blocking.compute, self.blocking.vectors
+        used = used_parts(self.blocking, self.target, parameters), parameters
+        common = self.module, self.target, compute, vectors
+        block = partial(write_convolution, *common, "internal")
+        embed(self.module, convolution_name(compute, vectors), *used, block)
+        for (width, mr), name in self.sweeps.items():
+            sweep = partial(write_convolution_sweep, *common, width, mr, "internal")
+            embed(self.module, name, *used, sweep)
 
     def _positions(self, phase: Phase, row: Int) -> tuple[list[Int], Int]:
         """(position along every axis, offset in the output in elements) of a position's number."""

@@ -36,6 +36,7 @@ from ..gemm.panel_prefetch import (
 )
 from ..gemm.register_tile import RegisterTile
 from ..gemm.tail_copy import write_tail_copy
+from ..gemm.uses import ALL, Part, Uses
 
 MAX_ROWS = 8  # every row takes an address register
 PANELS_AT_ONCE = 8
@@ -92,21 +93,29 @@ def convolution_sweep_name(compute: str, panel: int, width: int, mr: int) -> str
 
 
 def write_convolution_sweep(
-    module: ModuleText, target: Target, compute: str, width: int, vectors: int, mr: int, linkage: str
+    module: ModuleText,
+    target: Target,
+    compute: str,
+    width: int,
+    vectors: int,
+    mr: int,
+    linkage: str,
+    uses: Uses = ALL,
 ) -> None:
-    """Writes a micro-kernel: `tiles` tiles of mr rows times `vectors` vectors of one panel of B, which has `width`."""
+    """Writes a micro-kernel, or what is used of it: `tiles` tiles of mr rows times `vectors` vectors of one panel of B,
+    which has `width`."""
     name = convolution_sweep_name(compute, width, vectors, mr)
     if not module.has(name):
         f = Function(module, name, _sweep_parameters(target), linkage=linkage)
-        _Sweep(f, Compute(target, compute), width, vectors, mr).write()
+        _Sweep(f, Compute(target, compute), width, vectors, mr, uses).write()
         module.add(name, f.text())
 
 
 class _Sweep:
     """A micro-kernel under construction: for each tile, loops over the taps and over the elements of a tap."""
 
-    def __init__(self, f: Function, compute: Compute, width: int, vectors: int, mr: int) -> None:
-        self.f, self.compute, self.vectors, self.mr = f, compute, vectors, mr
+    def __init__(self, f: Function, compute: Compute, width: int, vectors: int, mr: int, uses: Uses) -> None:
+        self.f, self.compute, self.vectors, self.mr, self.uses = f, compute, vectors, mr, uses
         self.tile = RegisterTile(f, compute, mr, vectors)
         self.panel_bytes = width * compute.vector_bytes
         self.prefetches = line_vectors(compute.target)
@@ -116,17 +125,20 @@ class _Sweep:
     def write(self) -> None:
         """For each of `tiles` tiles of C, one below the other: C (+)= A B."""
         f, tile = self.f, self.tile
+        adds = Part.DEPTH_BLOCKS in self.uses.parts
         accumulates = f.integer("accumulate").differs(0)
-        self.unrolled_run = self.run.round_down(self.unroll)
+        has_rest = Part.LAST_STEPS in self.uses.parts and self.unroll > 1
+        self.unrolled_run = self.run.round_down(self.unroll) if has_rest else self.run
         next_row: dict[str, Any] = {"next_row": f.pointer("next_panel")} if self.prefetches else {}
         with f.loop(0, f.integer("tiles"), a=f.pointer("A"), c=f.pointer("C"), **next_row) as tiles:
             stride = prefetch_stride(f, tiles.index) if self.prefetches else None
             addresses = tile.addresses(self._rows(tiles.c, f.integer("column")))
             if stride is None:
-                sums, _ = self._taps(tiles.a, tile.old_or_zeros(accumulates, addresses))
+                start = tile.old_or_zeros(accumulates, addresses) if adds else tile.zeros()
+                sums, _ = self._taps(tiles.a, start)
             else:
                 sums, tiles.next_row = self._taps(tiles.a, tile.zeros(), tiles.next_row, stride)
-                sums = tile.plus_old(accumulates, sums, addresses)
+                sums = tile.plus_old(accumulates, sums, addresses) if adds else sums
             tile.store(sums, addresses)
             tiles.a = tiles.a + 8 * self.mr
             tiles.c = tiles.c + 8 * self.mr
@@ -172,19 +184,20 @@ class _Sweep:
         return self.tile.rank_1_update(sums, a, b, u * self.panel_bytes)
 
 
-def write_convolution(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
-    """Writes the block function into a module; returns its name.
+def write_convolution(
+    module: ModuleText, target: Target, compute: str, vectors: int, linkage: str, uses: Uses = ALL
+) -> None:
+    """Writes the block function, or what is used of it, into a module.
 
     It computes rows x cols of C in full. `packed` holds B in the order it is read, filled when `first` is not 0;
     the last, narrow panel goes through a tile behind `tail`, where its table of rows stands.
     """
     name = convolution_name(compute, vectors)
     if not module.has(name):
-        copy = write_tail_copy(module, target, compute, "internal")
+        copy = write_tail_copy(module, target, compute, "internal") if Part.TAIL in uses.parts else ""
         f = Function(module, name, BLOCK_PARAMETERS, attributes=DRIVER_ATTRIBUTES, linkage=linkage)
-        _BlockFunction(f, Compute(target, compute), vectors).write(copy)
+        _BlockFunction(f, Compute(target, compute), vectors, uses).write(copy)
         module.add(name, f.text())
-    return name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,17 +229,21 @@ class _PanelTiles:
 class _BlockFunction:
     """Writes the block function: loops over blocks of taps, blocks of K, and panels of B."""
 
-    def __init__(self, f: Function, compute: Compute, vectors: int) -> None:
-        self.f, self.target, self.vectors = f, compute.target, vectors
+    def __init__(self, f: Function, compute: Compute, vectors: int, uses: Uses) -> None:
+        self.f, self.target, self.vectors, self.parts = f, compute.target, vectors, uses.parts
         self.size, self.lanes = compute.bytes, compute.lanes
         self.nr, self.mr = vectors * self.lanes, rows_of(self.target, compute.name, vectors)
         self.row_bytes = self.nr * self.size  # of a panel
         self.parameters = f.pointer("P")
         self.cols, self.rows = f.integers("cols", "rows")
-        self.p = p = {slot: self.parameters.at(int(slot), "i64").load_int() for slot in P}
+        known = uses.parameters
+        self.p = p = {
+            slot: f.i64(known[slot]) if slot in known else self.parameters.at(int(slot), "i64").load_int()
+            for slot in P
+        }
         self.panels = (self.cols + (self.nr - 1)) // self.nr
         self.panel_cols = self.panels * self.nr
-        self.tail_width = self.cols % self.nr
+        self.tail_width = self.cols % self.nr if Part.TAIL in self.parts else f.i64(0)
         self.tail_tile = f.pointer("tail") + p[P.TAIL_TILE]
         # The last panel's tiles have `span` columns; where C has not as many, they go through a tile.
         self.span = f.i64(self.nr)
@@ -235,28 +252,36 @@ class _BlockFunction:
         self.has_tail = self.tail_width.differs(0) & self.tail_width.differs(self.span)
         self.reuses_b = p[P.REUSES_B].differs(0)
         self.is_first = f.integer("first").differs(0)
-        self.is_prepacked = p[P.PANEL].differs(0)
+        packs = Part.PACK_B in self.parts
+        self.is_prepacked = p[P.PANEL].differs(0) if packs else f.constant("i1", 1)
         self.features = p[P.K] // p[P.MERGED]
         # Blocks of one tap are packed some panels at a time: B is read in longer lines.
         self.one_tap = (p[P.TAP_BLOCK] * p[P.MERGED]).equals(1)
         self.many_taps = ~self.one_tap
-        self.tiles, self.low, self.taller = tiles_of_rows(self.rows, self.mr)
+        self.tiles, self.low, taller = tiles_of_rows(self.rows, self.mr)
+        self.taller = taller if Part.TWO_HEIGHTS in self.parts else f.i64(0)
         self.taller_bytes = self.taller * ((self.low + 1) * 8)
         self.table = self.parameters + 8 * len(P)
 
     def write(self, copy: str) -> None:
         """The whole function; `copy` copies a part of a row."""
         f, p = self.f, self.p
-        with f.if_(self.has_tail):
-            self._tail_pointers()
+        has_tail = Part.TAIL in self.parts
+        if has_tail:
+            with f.if_(self.has_tail):
+                self._tail_pointers()
         # A sum over nothing is one block of no steps: zeros.
         taps, k = p[P.TAPS].maximum(1), p[P.K].maximum(1)
-        with f.loop(0, taps, p[P.TAP_BLOCK], depth=0) as tap_blocks:
-            with f.loop(0, k, p[P.K_BLOCK], depth=tap_blocks.depth) as k_blocks:
-                k_blocks.depth = self._depth_block(tap_blocks.index, k_blocks.index, k_blocks.depth)
-            tap_blocks.depth = k_blocks.depth
-        with f.if_(self.has_tail):
-            self._copy_tail(copy)
+        if Part.DEPTH_BLOCKS in self.parts:
+            with f.loop(0, taps, p[P.TAP_BLOCK], depth=0) as tap_blocks:
+                with f.loop(0, k, p[P.K_BLOCK], depth=tap_blocks.depth) as k_blocks:
+                    k_blocks.depth = self._depth_block(tap_blocks.index, k_blocks.index, k_blocks.depth)
+                tap_blocks.depth = k_blocks.depth
+        else:
+            self._depth_block(f.i64(0), f.i64(0), f.i64(0))
+        if has_tail:
+            with f.if_(self.has_tail):
+                self._copy_tail(copy)
         f.ret()
 
     def _tail_pointers(self) -> None:
@@ -277,8 +302,9 @@ class _BlockFunction:
     def _depth_block(self, tap: Int, k: Int, depth: Int) -> Int:
         """Adds a block of taps and of their elements to all columns; returns the depth with it."""
         f, p = self.f, self.p
-        taps = p[P.TAP_BLOCK].minimum(p[P.TAPS] - tap)
-        k_count = p[P.K_BLOCK].minimum(p[P.K] - k)
+        taps, k_count = p[P.TAPS], p[P.K]
+        if Part.DEPTH_BLOCKS in self.parts:
+            taps, k_count = p[P.TAP_BLOCK].minimum(taps - tap), p[P.K_BLOCK].minimum(k_count - k)
         steps = taps * k_count
         accumulate = Int.zero_extended(depth.differs(0))
         before = self.reuses_b.choose(depth, 0) * self.panel_cols
@@ -309,8 +335,9 @@ class _BlockFunction:
         packed_here = self.reuses_b.choose(column, in_group) * block.steps * self.size
         prepacked = column // nr * p[P.PANEL] + block.depth * self.row_bytes
         panel = self.is_prepacked.choose(f.pointer("packed") + prepacked, block.packed + packed_here)
-        with f.if_(self.is_first & (in_group.equals(0) | self.many_taps)):
-            self._pack(block, panel, column)
+        if Part.PACK_B in self.parts:
+            with f.if_(self.is_first & (in_group.equals(0) | self.many_taps)):
+                self._pack(block, panel, column)
         is_whole = (column + nr) <= self.cols
         fits = is_whole | ~self.has_tail
         span = is_whole.choose(nr, self.span)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
@@ -19,6 +20,7 @@ from .compute_types import COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, l
 from .driver import DIRECT, PACK, PACKED, P, gemm_name
 from .gemv import STRETCH_BYTES, gemv_name
 from .microkernel import max_rows, tile_heights, tile_widths, vector_counts, widths
+from .panel_prefetch import UNROLLED_STEPS
 from .tasks import (
     PACK_COST,
     PARALLEL_US,
@@ -31,6 +33,7 @@ from .tasks import (
     task_grid,
     task_sizes,
 )
+from .uses import Part
 
 E = ElementType
 FEW_ROWS = 16  # of A: B is streamed as it lies where its layout asks for it
@@ -56,8 +59,8 @@ class PackedLayout:
 
 @dataclasses.dataclass(frozen=True)
 class Blocking:
-    """What the planner decided: the block function, its parameters, widths and heights of its tiles, whether it packs A
-    and B, and the grid of tasks."""
+    """What the planner decided: the block function, its parameters, widths and heights of its tiles, the parts of it
+    that are run, and the grid of tasks."""
 
     function: str
     parameters: dict[P, int]
@@ -68,8 +71,7 @@ class Blocking:
     scratch_bytes: int
     task_depth: int = 0  # where tasks divide the sums (gemm/gemv_split_k.py); 0: each has all of them
     tiles: tuple[tuple[int, int], ...] = ()  # (vectors, rows)
-    packs_a: bool = False
-    packs_b: bool = False
+    parts: frozenset[Part] = frozenset()
 
 
 def packed_b_layout(problem: GemmProblem, target: Target) -> PackedLayout | None:
@@ -148,7 +150,7 @@ def _plan(problem: GemmProblem, target: Target, b_packed: bool, most_rows: int, 
         by_dots = problem.b_strides[-2] == 1 and (problem.b_strides[-1] != 1 or problem.n == 1)
         if _streams(problem, target, by_dots, ONE_ROW if converts else FEW_ROWS):
             return _streamed(problem, target, compute, parameters, by_dots, has_depth)
-    return _blocked(problem, target, compute, parameters, converts, b_packed, most_rows)
+    return _blocked(problem, target, compute, parameters, converts, b_packed, most_rows, has_depth)
 
 
 # A product is planned before its operands are packed, when it is written, in every layer.
@@ -301,6 +303,7 @@ def _blocked(
     converts: bool,
     b_packed: bool,
     most_rows: int,
+    has_depth: bool,
 ) -> Blocking:
     """The plan of a product that goes through panels of B, packed or not, with blocks of A and B in the caches."""
     tiling = _tiling(problem, target, compute, b_packed, most_rows)
@@ -327,8 +330,17 @@ def _blocked(
     )
     if b_packed:
         parameters.update({P.B_K: tiling.nr * tiling.size, P.B_COL: problem.k * tiling.size})
-    tiles = _tiles(problem, target, tiling, block.mc)
     rows, cols = task_sizes(problem, target, tiling.rows, tiling.cols, tiling.mr)
+    row_counts = _Counts.of(problem.m, rows, block.mc)
+    column_counts = _Counts.of(problem.n, cols, block.nc)
+    depths = _Counts.of(problem.k, larger(problem.k, 1), block.kc)
+    if has_depth:
+        depths = dataclasses.replace(depths, sizes=None)
+    used = _parts(tiling, row_counts, column_counts, depths)
+    if pack_a:
+        used |= {Part.PACK_A}
+    if mode == PACK or mode == DIRECT and Part.TAIL in used:
+        used |= {Part.PACK_B}
     return Blocking(
         gemm_name(compute, tiling.vectors),
         parameters,
@@ -337,9 +349,8 @@ def _blocked(
         rows,
         cols,
         scratch_bytes,
-        tiles=tiles,
-        packs_a=bool(pack_a),
-        packs_b=mode == PACK or mode == DIRECT and (is_symbolic([problem.n]) or problem.n % tiling.nr != 0),
+        tiles=_tiles(target, tiling, row_counts, column_counts),
+        parts=used,
     )
 
 
@@ -402,21 +413,47 @@ def _scratch_ends(
     return end_b, end_a, end_tail, end_tail + parts(rows * nr * size, 64) * 64
 
 
-def _tiles(problem: GemmProblem, target: Target, tiling: _Tiling, mc: int) -> tuple[tuple[int, int], ...]:
-    """(vectors, rows) of the tiles that tasks are cut into, in blocks of `mc` rows; of sizes known at run time
-    only, all that there are."""
-    rows, cols = tiling.rows, tiling.cols
-    if is_symbolic([problem.m]):
-        heights = set(range(1, tiling.mr + 1))
-    else:  # rows and columns of tasks, rows of their blocks
-        some_rows = min(rows, problem.m), problem.m % rows
-        block_rows = {count for some in some_rows for count in (min(some, mc), some % mc)}
-        heights = tile_heights(block_rows, tiling.mr)
-    if is_symbolic([problem.n]):
-        all_widths = set(widths(target, tiling.vectors))
-    else:
-        some_columns = min(cols, problem.n), problem.n % cols
+@dataclasses.dataclass(frozen=True)
+class _Counts:
+    """The sizes of the blocks that tasks are cut into along an axis, None where they are known at run time only; and
+    whether a task may have several."""
+
+    sizes: frozenset[int] | None
+    are_several: bool
+
+    @classmethod
+    def of(cls, whole: int, task: int, block: int) -> _Counts:
+        """Those of a whole that is divided into tasks, and these into blocks."""
+        if is_symbolic([whole, task]):
+            return cls(None, True)
+        tasks = min(whole, task), whole % task
+        sizes = frozenset(size for count in tasks for size in (min(count, block), count % block))
+        return cls(sizes, max(tasks) > block)
+
+    def some(self, holds: Callable[[int], object]) -> bool:
+        """Whether something may hold for the size of a block."""
+        return self.sizes is None or any(map(holds, self.sizes))
+
+
+def _tiles(target: Target, tiling: _Tiling, rows: _Counts, columns: _Counts) -> tuple[tuple[int, int], ...]:
+    """(vectors, rows) of the tiles that blocks are cut into; of sizes known at run time only, all that there are."""
+    heights = range(1, tiling.mr + 1) if rows.sizes is None else tile_heights(rows.sizes, tiling.mr)
+    all_widths = set(widths(target, tiling.vectors))
+    if columns.sizes is not None:
         all_widths = set().union(
-            *(tile_widths(target, c, tiling.vectors, tiling.lanes) for c in some_columns)
+            *(tile_widths(target, count, tiling.vectors, tiling.lanes) for count in columns.sizes)
         )
     return tuple(itertools.product(sorted(all_widths), sorted(heights)))
+
+
+def _parts(tiling: _Tiling, rows: _Counts, columns: _Counts, depths: _Counts) -> frozenset[Part]:
+    """The parts of the functions that are run, without those that pack."""
+    is_run = {
+        Part.ROW_BLOCKS: rows.are_several,
+        Part.TWO_HEIGHTS: rows.some(lambda count: len(tile_heights([count], tiling.mr)) > 1),
+        Part.COLUMN_BLOCKS: columns.are_several,
+        Part.TAIL: columns.some(lambda count: count % tiling.nr),
+        Part.DEPTH_BLOCKS: depths.are_several,
+        Part.LAST_STEPS: depths.some(lambda count: count % UNROLLED_STEPS),
+    }
+    return frozenset(part for part, runs in is_run.items() if runs)

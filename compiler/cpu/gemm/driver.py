@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ....runtime.llvm.addressing import Index, Int, Ptr
 from ....runtime.llvm.ir_builder import DRIVER_ATTRIBUTES, Function, ModuleText, Value
@@ -31,6 +31,7 @@ from .compute_types import Compute, line_vectors
 from .microkernel import max_rows, microkernel_at, tiles_of_rows, widths
 from .panel_prefetch import PREFETCHING_TILES, next_panel_after
 from .tail_copy import write_tail_copy
+from .uses import ALL, Part, Uses
 
 BLOCK_PARAMETERS = parameters(
     "ptr A, ptr B, ptr C, ptr scratch, ptr P, ptr pack_a, ptr pack_b, ptr epilogue, ptr ctx, "
@@ -105,6 +106,12 @@ def parameter(f: Function, slot: P) -> Int:
     return f.pointer("P").at(int(slot), "i64").load_int()
 
 
+def parameters_of(f: Function, uses: Uses) -> dict[P, Int]:
+    """All slots; those that hold the same number in all uses are numbers of the code."""
+    known = uses.parameters
+    return {slot: f.i64(known[slot]) if slot in known else parameter(f, slot) for slot in P}
+
+
 def call_epilogue(f: Function, row: Index, rows: Value | int, col: Value | int, cols: Value | int) -> None:
     """Calls the epilogue, if there is one, for a finished block given relative to this call's block."""
     epilogue = f.pointer("epilogue")
@@ -126,15 +133,16 @@ def declare_block(module: ModuleText, name: str) -> None:
     module.declare(name, "void", [t for t, _ in BLOCK_PARAMETERS])
 
 
-def write_gemm(module: ModuleText, target: Target, compute: str, vectors: int, linkage: str) -> str:
-    """Writes the blocked driver into a module; returns its name."""
+def write_gemm(
+    module: ModuleText, target: Target, compute: str, vectors: int, linkage: str, uses: Uses = ALL
+) -> None:
+    """Writes the blocked driver, or what is used of it, into a module."""
     name = gemm_name(compute, vectors)
     if not module.has(name):
-        copy = write_tail_copy(module, target, compute, linkage)
+        copy = write_tail_copy(module, target, compute, linkage) if Part.TAIL in uses.parts else ""
         f = Function(module, name, BLOCK_PARAMETERS, attributes=DRIVER_ATTRIBUTES, linkage=linkage)
-        _Driver(f, Compute(target, compute), vectors, copy).write()
+        _Driver(f, Compute(target, compute), vectors, copy, uses).write()
         module.add(name, f.text())
-    return name
 
 
 # -- the loops
@@ -148,8 +156,8 @@ class _Driver:
     * row block ic: mc, a, lda, c; `tiles` tiles, `taller` of them of height low + 1, the others of height low.
     """
 
-    def __init__(self, f: Function, compute: Compute, vectors: int, copy: str) -> None:
-        self.f, self.compute, self.vectors, self.copy = f, compute, vectors, copy
+    def __init__(self, f: Function, compute: Compute, vectors: int, copy: str, uses: Uses) -> None:
+        self.f, self.compute, self.vectors, self.copy, self.uses = f, compute, vectors, copy, uses
         self.target = compute.target
         self.nr = vectors * compute.lanes
         self.nr_bytes = self.nr * compute.bytes
@@ -159,7 +167,7 @@ class _Driver:
     def write(self) -> None:
         """C (+)= A B, a column block after the other."""
         f = self.f
-        p = self.p = {slot: parameter(f, slot) for slot in P}
+        p = self.p = parameters_of(f, self.uses)
         self.packs_a = p[P.PACK_A].differs(0)
         self.is_direct, self.packs_b = (p[P.B_MODE].equals(mode) for mode in (DIRECT, PACK))
         self.scratch = f.pointer("scratch")
@@ -171,14 +179,22 @@ class _Driver:
         # Where a product is one depth block and B was not packed beforehand, the last panel may overlap the one before.
         self.may_overlap = (self.is_direct | self.packs_b) & (p[P.K] <= p[P.KC])
         self.b_rows_contiguous = p[P.B_COL].equals(self.compute.bytes)
-        with f.loop(0, self.cols, p[P.NC]) as columns:
-            self._column_block(columns.index, depth)
+        self._blocks(Part.COLUMN_BLOCKS, self.cols, p[P.NC], lambda jc: self._column_block(jc, depth))
         f.ret()
+
+    def _blocks(self, part: Part, count: Int, size: Int, write: Callable[[Int], None]) -> None:
+        """Writes a loop over blocks; its body alone where there is but one."""
+        if part not in self.uses.parts:
+            write(self.f.i64(0))
+            return
+        with self.f.loop(0, count, size) as blocks:
+            write(blocks.index)
 
     def _column_block(self, jc: Int, depth: Int) -> None:
         f, p = self.f, self.p
-        self.jc, self.nc = jc, p[P.NC].minimum(self.cols - jc)
-        self.panels, self.tail = self.nc // self.nr, self.nc % self.nr
+        self.jc, self.nc = jc, self._size_of_block(Part.COLUMN_BLOCKS, p[P.NC], self.cols, jc)
+        self.panels = self.nc // self.nr
+        self.tail = self.nc % self.nr if Part.TAIL in self.uses.parts else f.i64(0)
         self.has_tail = self.tail.differs(0)
         self.span = self._span_of_tail()
         holds_span = self.nc >= self.span
@@ -187,8 +203,10 @@ class _Driver:
         self.tail_separate = self.tail_in_place.equals(False)
         self.b_block = f.pointer("B") + jc * p[P.B_COL]
         self.c_block = f.pointer("C") + jc * self.compute.bytes
-        with f.loop(0, depth, p[P.KC]) as blocks:
-            self._depth_block(blocks.index)
+        self._blocks(Part.DEPTH_BLOCKS, depth, p[P.KC], self._depth_block)
+
+    def _size_of_block(self, part: Part, size: Int, count: Int, start: Int) -> Int:
+        return size.minimum(count - start) if part in self.uses.parts else count
 
     def _span_of_tail(self) -> Int:
         """Columns of the last panel's tiles, which are all of C's where the tiles overlap or fill them."""
@@ -198,8 +216,8 @@ class _Driver:
         return (self.tail + (lanes - 1)) // lanes * lanes
 
     def _depth_block(self, pc: Int) -> None:
-        f, p = self.f, self.p
-        self.pc, self.kc = pc, p[P.KC].minimum(p[P.K] - pc)
+        p = self.p
+        self.pc, self.kc = pc, self._size_of_block(Part.DEPTH_BLOCKS, p[P.KC], p[P.K], pc)
         self.accumulate = Int.zero_extended(pc.differs(0))
         self.b = self.b_block + pc * p[P.B_K]
         self.last = self.nc - self.span  # the first column of an overlapping tail
@@ -211,12 +229,13 @@ class _Driver:
         self.next_b = self.is_last_depth.choose(
             self.b_block + self.nc * p[P.B_COL], self.b + self.kc * p[P.B_K]
         )
-        with f.loop(0, self.rows, p[P.MC]) as blocks:
-            self._row_block(blocks.index)
+        self._blocks(Part.ROW_BLOCKS, self.rows, p[P.MC], self._row_block)
 
     def _pack_b_block(self) -> None:
         """Packs the panels of B that are not read as they lie."""
         f, p = self.f, self.p
+        if Part.PACK_B not in self.uses.parts:
+            return
         with f.if_(self.packs_b):
             self._pack_b(self.b, self.scratch, self.overlaps.choose(self.nc - self.tail, self.nc))
             to = self.scratch + self.panels * self.kc * self.nr_bytes
@@ -244,6 +263,8 @@ class _Driver:
         f, p, size = self.f, self.p, self.compute.bytes
         exists = self.is_last_depth & p[slot].differs(tile_end.NONE)
         row = f.pointer("buffers").at(p[slot], "ptr").load_ptr() + (f.integer("col") + self.jc) * size
+        if Part.TAIL not in self.uses.parts:
+            return exists.choose(row, f.null), f.null
         copy = f.stack_slot(f"[{self.nr_bytes} x i8]")
         with f.if_(exists & (self.has_tail & self.tail_separate)):
             narrow = row + self.panels * self.nr_bytes
@@ -253,18 +274,20 @@ class _Driver:
 
     def _row_block(self, ic: Int) -> None:
         f, p = self.f, self.p
-        self.ic, self.mc = ic, p[P.MC].minimum(self.rows - ic)
+        self.ic, self.mc = ic, self._size_of_block(Part.ROW_BLOCKS, p[P.MC], self.rows, ic)
         self._locate_a()
         self.c = self.c_block + ic * p[P.C_ROW]
-        self.tiles, self.low, self.taller = tiles_of_rows(self.mc, self.mr)
+        self.tiles, self.low, taller = tiles_of_rows(self.mc, self.mr)
+        self.taller = taller if Part.TWO_HEIGHTS in self.uses.parts else f.i64(0)
         self.microkernels = f.pointer("P") + 8 * len(P)
         self.is_last_row = (ic + self.mc) >= self.rows
         # B packed for one block of rows: while it is computed, the next block of B is read, before it is packed.
         self.reads_next_b = self.packs_b & (self.b_rows_contiguous & (self.rows <= p[P.MC]))
         with f.loop(0, self.panels) as panels:
             self._panel(panels.index)
-        with f.if_(self.has_tail):
-            self._tail_panel()
+        if Part.TAIL in self.uses.parts:
+            with f.if_(self.has_tail):
+                self._tail_panel()
         with f.if_(self.is_last_depth):
             call_epilogue(f, ic, self.mc, self.jc, self.nc)
 
@@ -272,6 +295,9 @@ class _Driver:
         """Packs the block of A, or reads it as it lies."""
         f, p = self.f, self.p
         block = f.pointer("A") + self.ic * p[P.A_ROW] + self.pc * p[P.A_K]
+        if Part.PACK_A not in self.uses.parts:
+            self.a, self.lda = block, p[P.A_ROW]
+            return
         with f.if_(self.packs_a):
             sizes = [self.mc, self.kc, p[P.A_ROW], p[P.A_K], p[P.LDA], self.kc]
             f.call(f.pointer("pack_a"), "void", [block, self.packed_a, *sizes])

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ....runtime.llvm.addressing import Int, Ptr
@@ -43,6 +44,7 @@ from .packing import use_panels, use_rows
 from .tasks import PARALLEL_US, TASK_US, microseconds_of, parts, symbolic_grain
 from .tile_end import TileEnd, ends_tiles
 from .unrolled import emit_unrolled, is_tiny
+from .uses import Part, embed
 
 _ROWS_OF_PARTIAL = 256  # of a task, where a product may be needed in part: B is packed for each of them
 
@@ -96,16 +98,19 @@ def emit_gemm(
     if is_by_rows and blocking.compute is not None:
         function = write_byte_rows(module, target, problem, blocking.parameters, blocking.task_rows)
         blocking = dataclasses.replace(blocking, function=function)
-    library = _use_library(module, target, problem, blocking)
-    if blocking.task_depth:
-        return emit_split_k(module, target, problem, blocking, buffers, epilogue)
-    tasks = _tasks(problem, planned, blocking, NO_SLICES if is_transposed else slices)
-    window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
     if end is not None:
         assert blocking.compute is not None
         low, high = end.limits(blocking.compute)
         slots = {P.FACTORS: end.factors, P.ADDED: end.added, P.LOW: low, P.HIGH: high}
         blocking = dataclasses.replace(blocking, parameters=blocking.parameters | slots)
+    # Numbers of products are no part of the code where not all tasks have the same.
+    varying = {P.K} if depth_sizes or blocking.task_depth else set()
+    known = {slot: value for slot, value in blocking.parameters.items() if slot not in varying}
+    library = _use_library(module, target, problem, blocking, known)
+    if blocking.task_depth:
+        return emit_split_k(module, target, problem, blocking, buffers, epilogue)
+    tasks = _tasks(problem, planned, blocking, NO_SLICES if is_transposed else slices)
+    window_bytes = blocking.task_rows * row_bytes if has_window and (blocking.vectors or is_by_rows) else 0
     kernel = _kernel(module, problem, blocking, library, tasks, buffers, epilogue, window_bytes, depth_sizes)
     info = _kernel_info(module.define("gemm", kernel), target, problem, blocking, tasks)
     row_tasks = _rows_of_tasks(problem, blocking, tasks, is_transposed)
@@ -234,8 +239,11 @@ class _Library(NamedTuple):
     microkernels: tuple[str, str] | None
 
 
-def _use_library(module: ModuleText, target: Target, problem: GemmProblem, blocking: Blocking) -> _Library:
-    """Declares the functions that a kernel needs, or writes them into a module that embeds libraries."""
+def _use_library(
+    module: ModuleText, target: Target, problem: GemmProblem, blocking: Blocking, known: dict[P, int]
+) -> _Library:
+    """Declares the functions that a kernel needs, or writes them into a module that embeds libraries. known: the
+    parameters that it always calls them with."""
     compute = blocking.compute
     if compute is None:
         write_naive(module, target, problem.element_type, problem.result_type)
@@ -246,27 +254,35 @@ def _use_library(module: ModuleText, target: Target, problem: GemmProblem, block
         if module.embed_libraries:
             element, weights = problem.element_type, problem.b_type
             by_dots = blocking.function == gemv_name(element, weights, compute, transposed=True)
-            write_gemv(module, target, element, weights, compute, by_dots, "internal")
+            write = partial(write_gemv, module, target, element, weights, compute, by_dots, "internal")
+            embed(module, blocking.function, frozenset(), known, write)
         else:
             declare_block(module, blocking.function)
         return _Library("null", "null", None)
-    return _use_driver(module, target, problem, blocking, compute)
+    return _use_driver(module, target, problem, blocking, compute, known)
 
 
 def _use_driver(
-    module: ModuleText, target: Target, problem: GemmProblem, blocking: Blocking, compute: str
+    module: ModuleText,
+    target: Target,
+    problem: GemmProblem,
+    blocking: Blocking,
+    compute: str,
+    known: dict[P, int],
 ) -> _Library:
     element, b_element, vectors = problem.element_type, problem.b_type, blocking.vectors
     pack_a = pack_b = "null"
-    if blocking.packs_a:
+    if Part.PACK_A in blocking.parts:
         pack_a = "@" + use_rows(module, target, element, compute)
-    if blocking.packs_b:
+    if Part.PACK_B in blocking.parts:
         pack_b = "@" + use_panels(module, target, b_element, compute, vectors, problem.b_strides[-1])
     names = {(width, mr): microkernel_name(compute, width, mr) for width, mr in blocking.tiles}
     if module.embed_libraries:
-        write_gemm(module, target, compute, vectors, "internal")
-        for width, mr in blocking.tiles:
-            write_microkernel(module, target, compute, width, mr, "internal")
+        driver = partial(write_gemm, module, target, compute, vectors, "internal")
+        embed(module, blocking.function, blocking.parts, known, driver)
+        for (width, mr), name in names.items():
+            tiles = partial(write_microkernel, module, target, compute, width, mr, "internal")
+            embed(module, name, blocking.parts, known, tiles)
     else:
         declare_block(module, blocking.function)
         declare_microkernels(module, target, compute, names)

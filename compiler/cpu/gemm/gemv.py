@@ -23,8 +23,9 @@ from ....runtime.llvm.vector_value import VectorValue
 from ...ir.element_types import ElementType
 from ..codegen.memory_types import memory_type
 from .compute_types import CACHE_LINE, COMPUTE_TYPES, Compute
-from .driver import BLOCK_PARAMETERS, P, call_epilogue, parameter
+from .driver import BLOCK_PARAMETERS, P, call_epilogue, parameters_of
 from .microkernel import is_scalar
+from .uses import ALL, Uses
 
 ROWS_AT_ONCE = 8  # rows of B that one pass over a stretch of y reads
 COLUMNS_AT_ONCE = 4  # dot products with one row of A
@@ -47,13 +48,14 @@ def write_gemv(
     compute: str,
     transposed: bool,
     linkage: str,
+    uses: Uses = ALL,
 ) -> None:
-    """Writes the function of that name into a module."""
+    """Writes the function of that name, or what is used of it, into a module."""
     name = gemv_name(element, weights, compute, transposed)
     if not module.has(name):
         f = Function(module, name, BLOCK_PARAMETERS, linkage=linkage)
         kernel = _DotProducts if transposed else _RowUpdates
-        kernel(f, Compute(target, compute), element, weights).write()
+        kernel(f, Compute(target, compute), element, weights, uses).write()
         module.add(name, f.text())
 
 
@@ -61,7 +63,10 @@ class _Kernel:
     """A function under construction: elements of A and of B lie in memory as `a_storage` and `storage`, and are
     computed as they are (`is_direct`) or converted."""
 
-    def __init__(self, f: Function, compute: Compute, element: ElementType, weights: ElementType) -> None:
+    def __init__(
+        self, f: Function, compute: Compute, element: ElementType, weights: ElementType, uses: Uses
+    ) -> None:
+        self.parameters = parameters_of(f, uses)
         self.f, self.compute, self.a_element, self.element = f, compute, element, weights
         self.a_storage, self.storage = memory_type(element), memory_type(weights)
         self.is_direct = compute.is_stored_as(weights) and compute.is_stored_as(element)
@@ -82,10 +87,11 @@ class _RowUpdates(_Kernel):
     def write(self) -> None:
         """A stretch of y after the other."""
         f, size = self.f, self.compute.bytes
-        self.k_total, self.a_step, self.b_step = (parameter(f, slot) for slot in (P.K, P.A_K, P.B_K))
-        self.a_row, self.c_row = parameter(f, P.A_ROW), parameter(f, P.C_ROW)
+        p = self.parameters
+        self.k_total, self.a_step, self.b_step = p[P.K], p[P.A_K], p[P.B_K]
+        self.a_row, self.c_row = p[P.A_ROW], p[P.C_ROW]
         self.rows, cols = f.integers("rows", "cols")
-        self.is_one_stream = parameter(f, P.KC).equals(1)
+        self.is_one_stream = p[P.KC].equals(1)
         # With several rows of C the rows of B are read again for each: they must stay in L1.
         short, long = f.i64(SHORT_BYTES // size), f.i64(STRETCH_BYTES // size)
         stretch = self.rows.equals(1).choose(long, short)
@@ -208,12 +214,13 @@ class _DotProducts(_Kernel):
     def write(self) -> None:
         """All columns for all rows of A."""
         f = self.f
-        self.k_total, self.a_step = parameter(f, P.K), parameter(f, P.A_K)
-        self.b_column, self.c_column = parameter(f, P.B_COL), parameter(f, P.C_COL)
-        self.a_row, self.c_row = parameter(f, P.A_ROW), parameter(f, P.C_ROW)
+        p = self.parameters
+        self.k_total, self.a_step = p[P.K], p[P.A_K]
+        self.b_column, self.c_column = p[P.B_COL], p[P.C_COL]
+        self.a_row, self.c_row = p[P.A_ROW], p[P.C_ROW]
         self.rows, cols = f.integers("rows", "cols")
         self.a = self._contiguous_a()
-        is_one_stream = parameter(f, P.KC).equals(1)
+        is_one_stream = p[P.KC].equals(1)
         # Of quads that are multiplied one by one, more sums would not stay in registers.
         few = is_scalar(self.compute.target, self.compute.name)
         done = is_one_stream.choose(0, cols.round_down(COLUMNS_AT_ONCE))

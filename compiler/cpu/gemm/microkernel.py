@@ -29,6 +29,7 @@ from .byte_products import extra_registers
 from .compute_types import COMPUTE_TYPES, QUADS, SIZES, Compute, line_vectors
 from .panel_prefetch import NEXT_PANEL, UNROLLED_STEPS, OutputPrefetch, prefetch_rows, prefetch_stride
 from .register_tile import RegisterTile, add
+from .uses import ALL, Part, Uses
 
 VECTORS = (1, 2, 3)
 _SCALAR_SUMS = 4  # beside the halves of quads, addresses and counts, in general-purpose registers
@@ -104,13 +105,13 @@ def microkernel_name(compute: str, width: int, mr: int) -> str:
 
 
 def write_microkernel(
-    module: ModuleText, target: Target, compute: str, width: int, mr: int, linkage: str
+    module: ModuleText, target: Target, compute: str, width: int, mr: int, linkage: str, uses: Uses = ALL
 ) -> None:
-    """Writes the microkernel for tiles of `width` vectors and mr rows into a module."""
+    """Writes the microkernel for tiles of `width` vectors and mr rows, or what is used of it, into a module."""
     name = microkernel_name(compute, width, mr)
     if not module.has(name):
         f = Function(module, name, _parameters(target, compute), linkage=linkage)
-        _Microkernel(f, Compute(target, compute), width, mr).write()
+        _Microkernel(f, Compute(target, compute), width, mr, uses).write()
         module.add(name, f.text())
 
 
@@ -118,8 +119,8 @@ class _Microkernel:
     """A microkernel under construction. `sets` tiles of sums, each over every so manyth step, are added up at the end:
     a small tile alone is too few chains of additions."""
 
-    def __init__(self, f: Function, compute: Compute, width: int, mr: int) -> None:
-        self.f, self.compute, self.width, self.mr = f, compute, width, mr
+    def __init__(self, f: Function, compute: Compute, width: int, mr: int, uses: Uses) -> None:
+        self.f, self.compute, self.width, self.mr, self.uses = f, compute, width, mr, uses
         self.tile = RegisterTile(f, compute, mr, width)
         self.prefetches = line_vectors(compute.target)
         self.lda, self.ldb, self.ldc, self.kc = f.integers("lda", "ldb", "ldc", "kc")
@@ -130,23 +131,24 @@ class _Microkernel:
     def write(self) -> None:
         """For each of `tiles` tiles of C, one below the other: C (+)= A B."""
         f = self.f
-        self.accumulates = f.integer("accumulate").differs(0)
+        adds = Part.DEPTH_BLOCKS in self.uses.parts
+        accumulates = f.integer("accumulate").differs(0)
         self.row_offsets: list[Index] = [0, self.lda, self.lda * 2]
-        self.unrolled_kc = self.kc.round_down(self.unroll)
+        has_rest = Part.LAST_STEPS in self.uses.parts and self.unroll > 1
+        self.unrolled_kc = self.kc.round_down(self.unroll) if has_rest else self.kc
         next_row: dict[str, Any] = {"next_row": f.pointer("next_panel")} if self.prefetches else {}
         with f.loop(0, f.integer("tiles"), a=f.pointer("A"), c=f.pointer("C"), **next_row) as tiles:
             stride = prefetch_stride(f, tiles.index) if self.prefetches else None
             addresses = self.tile.addresses(self._rows_of_c(tiles.c))
-            start = (
-                self.tile.zeros() if self.prefetches else self.tile.old_or_zeros(self.accumulates, addresses)
-            )
+            reads_first = adds and not self.prefetches
+            start = self.tile.old_or_zeros(accumulates, addresses) if reads_first else self.tile.zeros()
             if stride is None:
                 sums = self._multiply(tiles.a, start)
             else:
                 sums, tiles.next_row = self._multiply_prefetching(
                     tiles.a, tiles.c, start, tiles.next_row, stride
                 )
-                sums = self.tile.plus_old(self.accumulates, sums, addresses)
+                sums = self.tile.plus_old(accumulates, sums, addresses) if adds else sums
             if tile_end.ends_tiles(self.compute.name):
                 sums = tile_end.end(self.tile, sums, *f.pointers("factors", "added", "limits"))
             self.tile.store(sums, addresses)
@@ -201,9 +203,11 @@ class _Microkernel:
         """The last steps, one by one, after the sets of sums are added up."""
         size = len(self.tile.zeros())
         sets = [unrolled.sums[s * size : (s + 1) * size] for s in range(self.sets)]
-        sums = sets[0]
+        sums: list[VectorValue] = sets[0]
         for one in sets[1:]:
             sums = add(sums, one)
+        if self.unrolled_kc is self.kc:
+            return sums
         with self.f.loop(self.unrolled_kc, self.kc, a=unrolled.a, b=unrolled.b, sums=sums) as k:
             k.sums = self._step(k.a, k.b, 0, k.sums)
             k.a = [p + self.compute.bytes for p in k.a]
