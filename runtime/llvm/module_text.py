@@ -105,7 +105,8 @@ class ModuleText:
         self.declarations |= {n: d for n, d in other.declarations.items() if n not in other.functions}
 
     def text(self) -> str:
-        """The module."""
+        """The module, with all that was left for later."""
+        self.finish()
         triple = [f'target triple = "{self.triple}"'] if self.triple else []
         external = [d for n, d in self.declarations.items() if n not in self.functions]
         variables = [f"@{n} = {t}" for n, t in self.globals.items()]

@@ -42,6 +42,7 @@ FEWEST_ROWS = 3  # of A: as FEW_ROWS where a vector is a cache line
 ONE_ROW = 1  # of A: elements of B that are converted are read once
 LONG_RUN_BYTES = 4 << 10  # of a row: memory gives shorter ones more slowly
 SHORTEST_STREAM_BYTES = 256  # of a row that is read by itself
+ENOUGH_SUMS = 16  # vectors of them in a tile: their latency is hidden, and B is read seldom enough
 SHORTEST_DOT = 64  # adding up the lanes of shorter ones costs more than packing B
 
 
@@ -326,6 +327,7 @@ def _blocked(
             P.AT_TAIL: at_tail,
             P.AT_TILE: at_tile,
             P.B_PANEL: (problem.k if b_packed else 1) * tiling.nr * tiling.size,
+            P.ROWS: tiling.mr,
         }
     )
     if b_packed:
@@ -357,10 +359,21 @@ def _blocked(
 def _tiling(problem: GemmProblem, target: Target, compute: str, b_packed: bool, most_rows: int) -> _Tiling:
     """The tiling, and the task of the typical product, which has at most `most_rows` rows where that is not 0."""
     vectors, rows, cols = _panels(problem.typical, compute, target, b_packed)
-    mr = max_rows(target, compute, vectors)
+    size, lanes = SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute)
+    mr = _tile_rows(problem, target, compute, vectors, vectors * lanes * size)
     if most_rows:
         rows = min(rows, max(1, most_rows // mr) * mr)
-    return _Tiling(SIZES[COMPUTE_TYPES[compute]], lanes_of(target, compute), vectors, mr, rows, cols)
+    return _Tiling(size, lanes, vectors, mr, rows, cols)
+
+
+def _tile_rows(problem: GemmProblem, target: Target, compute: str, vectors: int, row_bytes: int) -> int:
+    """Rows of the tallest tile. Where vectors are long, and so is the code of a tile, and panels, whose rows have so
+    many bytes, stay in L1, that is a height which divides the rows: no tile has another."""
+    most, m, k = max_rows(target, compute, vectors), problem.m, problem.k
+    if not line_vectors(target) or is_symbolic([m, k]) or k * row_bytes > target.l1_bytes // 2:
+        return most
+    least = ENOUGH_SUMS // vectors
+    return next((height for height in range(most, least - 1, -1) if m % height == 0), most)
 
 
 def _block(problem: GemmProblem, target: Target, tiling: _Tiling, pack_a: bool) -> _Block:

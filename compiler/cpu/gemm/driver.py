@@ -40,7 +40,7 @@ BLOCK_PARAMETERS = parameters(
 
 
 class P(enum.IntEnum):
-    """Slots of a problem's parameter array (i64 each; strides and offsets in bytes)."""
+    """Slots of a problem's parameter array (i64 each; strides and offsets in bytes). ROWS: of the tallest tile."""
 
     K = 0
     A_ROW = 1
@@ -63,6 +63,7 @@ class P(enum.IntEnum):
     ADDED = 18
     LOW = 19
     HIGH = 20
+    ROWS = 21
 
 
 DIRECT, PACK, PACKED = 0, 1, 2  # P.B_MODE: B as it lies, packed by the driver, packed beforehand
@@ -277,7 +278,7 @@ class _Driver:
         self.ic, self.mc = ic, self._size_of_block(Part.ROW_BLOCKS, p[P.MC], self.rows, ic)
         self._locate_a()
         self.c = self.c_block + ic * p[P.C_ROW]
-        self.tiles, self.low, taller = tiles_of_rows(self.mc, self.mr)
+        self.tiles, self.low, taller = tiles_of_rows(self.mc, p[P.ROWS])
         self.taller = taller if Part.TWO_HEIGHTS in self.uses.parts else f.i64(0)
         self.microkernels = f.pointer("P") + 8 * len(P)
         self.is_last_row = (ic + self.mc) >= self.rows

@@ -225,10 +225,10 @@ class _Microkernel:
         return self.tile.rank_1_update(sums, a, b)
 
 
-def tiles_of_rows(rows: Int, mr: int) -> tuple[Int, Int, Int]:
+def tiles_of_rows(rows: Int, mr: Index) -> tuple[Int, Int, Int]:
     """Cuts rows into tiles of nearly equal height, at most mr: no thin one at the end. Returns how many there are, the
     lower height, and how many tiles have one row more."""
-    tiles = (rows + (mr - 1)) // mr
+    tiles = (rows + mr - 1) // mr
     low = rows // tiles
     return tiles, low, rows - low * tiles
 

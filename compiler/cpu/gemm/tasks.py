@@ -19,6 +19,7 @@ CLOCK_GHZ = 3.0  # assumed for estimates of time
 PACK_COST, READ_COST = 14.0, 3.0
 STRAGGLER_COST = 0.1  # of a task, that threads wait for the last one
 PADDING_COST = 0.5  # of bytes that fill a panel, beside those that are multiplied
+NEARLY = 1.025  # times the least cost
 
 
 def parts(whole: int, part: int) -> int:
@@ -57,16 +58,22 @@ def columns_work(target: Target, lanes: int, vectors: int, columns: int) -> floa
 def packed_vectors(target: Target, compute: str, columns: int) -> int:
     """Vectors of a panel of a B that is packed beforehand, whatever the rows of A are, so that all products with it
     share it: the columns divide well among the threads. Of bytes, which are multiplied faster than they are read, the
-    columns that fill the last panel count too."""
-    lanes = lanes_of(target, compute)
+    columns that fill the last panel count too, and decide where costs are nearly the same."""
+    lanes, counts = lanes_of(target, compute), vector_counts(compute)
+
+    def all_columns(vectors: int) -> int:
+        return parts(columns, vectors * lanes) * vectors * lanes
 
     def cost(vectors: int) -> float:
         share = parts(parts(columns, vectors * lanes), target.threads) * vectors * lanes
         busiest = columns_work(target, lanes, vectors, min(share, columns))
-        padded = parts(columns, vectors * lanes) * vectors * lanes / max(columns, 1)
+        padded = all_columns(vectors) / max(columns, 1)
         return busiest * (1 + PADDING_COST * (padded - 1)) if compute in QUADS else busiest
 
-    return min(vector_counts(compute), key=cost)
+    if compute not in QUADS:
+        return min(counts, key=cost)
+    near = NEARLY * min(map(cost, counts))
+    return min((v for v in counts if cost(v) <= near), key=lambda v: (all_columns(v), cost(v)))
 
 
 def task_sizes(problem: GemmProblem, target: Target, rows: int, cols: int, row_unit: int) -> tuple[int, int]:

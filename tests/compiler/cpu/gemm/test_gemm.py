@@ -24,7 +24,9 @@ from tfbridge.compiler.cpu.gemm.emit import (
 from tfbridge.compiler.cpu.gemm.microkernel import tile_heights
 from tfbridge.compiler.cpu.gemm.tasks import PARALLEL_US, microseconds_of
 from tfbridge.compiler.cpu.gemm.tile_end import NONE, TileEnd
+from tfbridge.compiler.cpu.gemm.uses import Part
 from tfbridge.compiler.cpu.objects.library_functions import build_library, emit_library
+from tfbridge.compiler.cpu.objects.object_emitter import emit_object
 from tfbridge.compiler.cpu.targets.named_target import target_for
 from tfbridge.compiler.errors import UnsupportedError
 from tfbridge.compiler.ir.element_types import ElementType, element_type_of
@@ -318,9 +320,35 @@ def test_embedded_in_other_targets(target: Target, m: int, n: int, k: int) -> No
         a, b, c = random((m, k)), laid_out(random((k, n), seed=1), order), np.full((m, n), np.nan, np.float32)
         module = ModuleText(target, embed_libraries=True)
         info = emit_gemm(module, target, problem_of(a, b, c))
+        module.finish()
         assert not module.libraries
         run_kernel(info, module, [a, b, c])
         check(c, a, b)
+
+
+@pytest.mark.parametrize("shapes", [*([shape] for shape in SHAPES), SHAPES], ids=str)
+def test_embedded_functions_have_what_their_products_use(shapes: list[tuple[int, int, int]]) -> None:
+    module, products = ModuleText(TARGET, embed_libraries=True), []
+    for m, n, k in shapes:
+        a, b, c = random((m, k)), random((k, n), seed=1), np.full((m, n), np.nan, np.float32)
+        products.append((emit_gemm(module, TARGET, problem_of(a, b, c)), [a, b, c]))
+    for info, (a, b, c) in products:
+        run_kernel(info, module, [a, b, c])
+        check(c, a, b)
+
+
+def test_embedded_functions_have_no_more() -> None:
+    def size_of(n: int, k: int, *others: int) -> int:
+        module = ModuleText(target_for("x86_64-linux-gnu", "x86-64-v3"), embed_libraries=True)
+        for columns in (n, *others):
+            a, b, c = random((24, k)), random((k, columns)), np.zeros((24, columns), np.float32)
+            emit_gemm(module, module.target, problem_of(a, b, c))
+        assert ("@tfb_copy_f32(" in module.text()) == any(columns % 8 for columns in (n, *others))
+        return len(emit_object(module.text().replace("define internal", "define"), module.target))
+
+    small = size_of(96, 64)
+    assert small < size_of(96, 63) < size_of(97, 63) and small < size_of(96, 4000)
+    assert size_of(97, 63) <= size_of(97, 63, 96)
 
 
 def test_unsupported_result() -> None:
@@ -342,7 +370,7 @@ def test_only_the_micro_kernels_of_a_shape_are_used(triple: str, cpu: str) -> No
     target = target_for(triple, cpu)
     problem = GemmProblem(E.F32, E.F32, (), 32, 512, 300, (300, 1), (512, 1), (512, 1))
     for packed in (False, True):
-        module, packs = ModuleText(target), plan_gemm(problem, target, packed).packs_b
+        module, packs = ModuleText(target), Part.PACK_B in plan_gemm(problem, target, packed).parts
         info = emit_gemm(module, target, problem, b_packed=packed)
         microkernels = [name for name in module.libraries if "x" in name.rpartition("_")[2]]
         assert 1 <= len(microkernels) <= 4 and info.flops
