@@ -40,9 +40,9 @@ def written(libc: ctypes.CDLL, size: int) -> int:
 def test_free_memory_between_used_memory(libc: ctypes.CDLL) -> None:
     free_memory.give_back()
     chunks = [(written(libc, 60 << 10), written(libc, 3000)) for _ in range(1000)]
+    before = resident_bytes()
     for chunk, _ in chunks:
         libc.free(chunk)
-    before = resident_bytes()
     free_memory.give_back()
     assert before - resident_bytes() > 40 * _MIB
     for _, separator in chunks:
