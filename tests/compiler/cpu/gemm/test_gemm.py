@@ -550,3 +550,37 @@ def test_end_of_tiles(dtype: object, packed: bool, has_factors: bool) -> None:
         expected = (plain * factors if has_factors else plain) + added
         np.testing.assert_array_equal(c, np.minimum(np.maximum(expected, low), high).astype(dtype))
     assert seen > 8
+
+
+def test_no_columns_are_copied() -> None:
+    """A copy of none would write before its destination. Of two products that share the driver one has a narrow panel,
+    and all end their tiles."""
+
+    def operands(n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        return random((24, 16)), random((16, n), seed=1), np.full((24, n), np.nan, np.float32)
+
+    lanes = TARGET.lanes(32)
+    plans = {n: plan_gemm(problem_of(*operands(n)), TARGET, True) for n in range(lanes + 1, 16 * lanes)}
+    wide, narrow = next(
+        (n, m)
+        for n, m in itertools.product(plans, plans)
+        if plans[n].function == plans[m].function and Part.TAIL in plans[m].parts - plans[n].parts
+    )
+    least, module, products = np.full(1, 1000, np.int64), ModuleText(TARGET, embed_libraries=True), []
+    for n in (wide, narrow):
+        a, b, c = operands(n)
+        problem, end = problem_of(a, b, c), TileEnd(NONE, 4, -math.inf, math.inf)
+        layout = packed_b_layout(problem, TARGET)
+        assert layout is not None
+        info = emit_gemm(module, TARGET, problem, b_packed=True, end=end)
+        products.append((info, [a, pack_b_reference(b, layout), c, np.ones(n, np.float32)], a @ b + 1))
+    module.finish()
+    head, body = module.functions["tfb_copy_f32"].split("entry:\n")
+    address = f"ptr inttoptr (i64 {least.ctypes.data} to ptr)"
+    noted = f"%old = load i64, {address}\n%least = call i64 @llvm.smin.i64(i64 %old, i64 %width)\n"
+    module.functions["tfb_copy_f32"] = f"{head}entry:\n{noted}store i64 %least, {address}\n{body}"
+    module.declare("llvm.smin.i64", "i64", ["i64", "i64"])
+    for info, arrays, expected in products:
+        run_kernel(info, module, arrays)
+        np.testing.assert_allclose(arrays[2], expected, rtol=1e-5, atol=1e-5)
+    assert 0 < least[0] < narrow
