@@ -7,10 +7,9 @@ several neighbouring window elements where they are contiguous. A row of A is `t
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 from ....runtime.llvm.target import Target
 from ....runtime.sizes import ceiling, estimate, is_multiple, is_symbolic, larger, maximum, smaller
@@ -31,11 +30,11 @@ from ...analysis.quads import QUAD
 from ...ir.element_types import ElementType
 from ...ir.module import Instruction
 from ..codegen.kernel_info import NO_SLICES, Slices
+from ..gemm.block_counts import Counts, tiles, used_parts
 from ..gemm.blocking import PackedLayout
 from ..gemm.byte_rows import sums_across
 from ..gemm.compute_types import CACHE_LINE, COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, sources
-from ..gemm.microkernel import tile_heights, tile_widths, vector_counts
-from ..gemm.panel_prefetch import UNROLLED_STEPS
+from ..gemm.microkernel import vector_counts
 from ..gemm.tasks import (
     CLOCK_GHZ,
     PACK_COST,
@@ -91,6 +90,17 @@ class Blocking:
     def transposes_output(self) -> bool:
         """The output has its positions contiguous: tiles of C are transposed when a block is done."""
         return not self.problem.channels_last
+
+    @cached_property
+    def row_counts(self) -> Counts:
+        """The positions of blocks."""
+        is_known = not is_symbolic([self.task_rows, self.problem.batch * self.problem.positions])
+        return Counts(frozenset(_block_heights(self)) if is_known else None, True)
+
+    @property
+    def column_counts(self) -> Counts:
+        """The features of tasks."""
+        return Counts.of(self.problem.out_channels, self.task_cols, self.task_cols)
 
     def tap_axes(self, phase: Phase) -> tuple[Axis, ...]:
         """The axes whose window elements are taps."""
@@ -357,47 +367,32 @@ def depth_block(taps: int, k: int, merged: int, panel_row_bytes: int, target: Ta
     return max(1, -(-taps // max(-(-taps * k // depth), 1))), max(1, k)
 
 
-def tile_sizes(blocking: Blocking, target: Target) -> list[tuple[int, int]]:
+def tile_sizes(blocking: Blocking, target: Target) -> tuple[tuple[int, int], ...]:
     """(width in vectors, height) of the tiles that all blocks of positions and of features are cut into."""
-    most, lanes = rows_of(target, blocking.compute, blocking.vectors), lanes_of(target, blocking.compute)
-    all_widths = (
-        tile_widths(target, count, blocking.vectors, lanes) for count in _columns_of_tasks(blocking)
-    )
-    counts = _block_heights(blocking)
-    heights = range(1, most + 1) if counts is None else tile_heights(counts, most)
-    return list(itertools.product(sorted(set().union(*all_widths)), sorted(heights)))
+    lanes, most = _lanes_and_rows(blocking, target)
+    return tiles(target, blocking.vectors, lanes, most, blocking.row_counts, blocking.column_counts)
 
 
-def used_parts(blocking: Blocking, target: Target, parameters: Mapping[P, int]) -> frozenset[Part]:
+def parts_of_phase(blocking: Blocking, target: Target, parameters: Mapping[P, int]) -> frozenset[Part]:
     """The parts of the library's functions that a phase with these parameters runs."""
-    most, nr = rows_of(target, blocking.compute, blocking.vectors), _panel_columns(blocking, target)
-    counts = _block_heights(blocking)
-    k, k_block = parameters[P.K], parameters[P.K_BLOCK]
-    is_run = {
-        Part.PACK_B: not blocking.panel_bytes,
-        Part.TAIL: any(count % nr for count in _columns_of_tasks(blocking)),
-        Part.TWO_HEIGHTS: counts is None or any(len(tile_heights([count], most)) > 1 for count in counts),
-        Part.DEPTH_BLOCKS: k > k_block or parameters[P.TAPS] > parameters[P.TAP_BLOCK],
-        Part.LAST_STEPS: any(count % UNROLLED_STEPS for count in (min(k, k_block), k % k_block)),
-    }
-    return frozenset(part for part, runs in is_run.items() if runs)
+    lanes, most = _lanes_and_rows(blocking, target)
+    k = parameters[P.K]
+    depths = Counts.of(k, larger(k, 1), parameters[P.K_BLOCK])
+    if parameters[P.TAPS] > parameters[P.TAP_BLOCK]:
+        depths = dataclasses.replace(depths, are_several=True)
+    nr = blocking.vectors * lanes
+    used = used_parts(most, nr, blocking.row_counts, blocking.column_counts, depths)
+    return used if blocking.panel_bytes else used | {Part.PACK_B}
 
 
-def _panel_columns(blocking: Blocking, target: Target) -> int:
-    return blocking.vectors * lanes_of(target, blocking.compute)
+def _lanes_and_rows(blocking: Blocking, target: Target) -> tuple[int, int]:
+    """(lanes of a vector, rows of the tallest tile)."""
+    return lanes_of(target, blocking.compute), rows_of(target, blocking.compute, blocking.vectors)
 
 
-def _columns_of_tasks(blocking: Blocking) -> tuple[int, int]:
-    """The counts of features in tasks."""
-    features = blocking.problem.out_channels
-    return min(blocking.task_cols, features), features % blocking.task_cols
-
-
-def _block_heights(blocking: Blocking) -> set[int] | None:
-    """The counts of positions in the blocks of all tasks; None where they are known at run time only."""
+def _block_heights(blocking: Blocking) -> set[int]:
+    """The counts of positions in the blocks of all tasks."""
     positions = blocking.problem.batch * blocking.problem.positions
-    if is_symbolic([blocking.task_rows, positions]):
-        return None
     heights: set[int] = set()
     for phase in filter(lambda p: p.positions, blocking.phases):
         for low in range(0, positions, blocking.task_rows):

@@ -29,10 +29,10 @@ from ..gemm.uses import embed
 from .blocking import (
     Blocking,
     depth_block,
+    parts_of_phase,
     plan_blocking,
     serial_microseconds,
     tile_sizes,
-    used_parts,
 )
 from .kernel import (
     both,
@@ -313,7 +313,7 @@ class _ImplicitGemm:
     def _embed(self, parameters: dict[P, int]) -> None:
         """Writes the functions that a phase with these parameters calls."""
         compute, vectors = self.blocking.compute, self.blocking.vectors
-        used = used_parts(self.blocking, self.target, parameters), parameters
+        used = parts_of_phase(self.blocking, self.target, parameters), parameters
         common = self.module, self.target, compute, vectors
         block = partial(write_convolution, *common, "internal")
         embed(self.module, convolution_name(compute, vectors), *used, block)

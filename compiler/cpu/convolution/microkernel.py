@@ -19,6 +19,7 @@ from ....runtime.llvm.target import Target
 from ....runtime.llvm.types import parameters
 from ....runtime.llvm.vector_value import VectorValue
 from ..gemm.compute_types import Compute, line_vectors
+from ..gemm.driver import parameter
 from ..gemm.microkernel import (
     Microkernels,
     max_rows,
@@ -126,7 +127,7 @@ class _Sweep:
         """For each of `tiles` tiles of C, one below the other: C (+)= A B."""
         f, tile = self.f, self.tile
         adds = Part.DEPTH_BLOCKS in self.uses.parts
-        accumulates = f.integer("accumulate").differs(0)
+        accumulates = f.integer("accumulate").differs(0) if adds else None
         has_rest = Part.LAST_STEPS in self.uses.parts and self.unroll > 1
         self.unrolled_run = self.run.round_down(self.unroll) if has_rest else self.run
         next_row: dict[str, Any] = {"next_row": f.pointer("next_panel")} if self.prefetches else {}
@@ -134,11 +135,10 @@ class _Sweep:
             stride = prefetch_stride(f, tiles.index) if self.prefetches else None
             addresses = tile.addresses(self._rows(tiles.c, f.integer("column")))
             if stride is None:
-                start = tile.old_or_zeros(accumulates, addresses) if adds else tile.zeros()
-                sums, _ = self._taps(tiles.a, start)
+                sums, _ = self._taps(tiles.a, tile.old_or_zeros(accumulates, addresses))
             else:
                 sums, tiles.next_row = self._taps(tiles.a, tile.zeros(), tiles.next_row, stride)
-                sums = tile.plus_old(accumulates, sums, addresses) if adds else sums
+                sums = tile.plus_old(accumulates, sums, addresses)
             tile.store(sums, addresses)
             tiles.a = tiles.a + 8 * self.mr
             tiles.c = tiles.c + 8 * self.mr
@@ -236,11 +236,7 @@ class _BlockFunction:
         self.row_bytes = self.nr * self.size  # of a panel
         self.parameters = f.pointer("P")
         self.cols, self.rows = f.integers("cols", "rows")
-        known = uses.parameters
-        self.p = p = {
-            slot: f.i64(known[slot]) if slot in known else self.parameters.at(int(slot), "i64").load_int()
-            for slot in P
-        }
+        self.p = p = {slot: parameter(f, slot, uses) for slot in P}
         self.panels = (self.cols + (self.nr - 1)) // self.nr
         self.panel_cols = self.panels * self.nr
         self.tail_width = self.cols % self.nr if Part.TAIL in self.parts else f.i64(0)

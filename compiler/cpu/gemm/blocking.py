@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Callable
 from functools import lru_cache, partial
 
 import numpy as np
@@ -15,12 +13,12 @@ from ....runtime.sizes import estimate, is_symbolic, larger, smaller
 from ...analysis.gemm_problem import GemmProblem
 from ...errors import UnsupportedError
 from ...ir.element_types import ElementType
+from .block_counts import Counts, tiles, used_parts
 from .byte_rows import ROWS, sums_across
 from .compute_types import COMPUTE_TYPES, SIZES, STORED, compute_of, lanes_of, line_vectors
 from .driver import DIRECT, PACK, PACKED, P, gemm_name
 from .gemv import STRETCH_BYTES, gemv_name
-from .microkernel import max_rows, tile_heights, tile_widths, vector_counts, widths
-from .panel_prefetch import UNROLLED_STEPS
+from .microkernel import max_rows, vector_counts
 from .tasks import (
     PACK_COST,
     PARALLEL_US,
@@ -333,12 +331,12 @@ def _blocked(
     if b_packed:
         parameters.update({P.B_K: tiling.nr * tiling.size, P.B_COL: problem.k * tiling.size})
     rows, cols = task_sizes(problem, target, tiling.rows, tiling.cols, tiling.mr)
-    row_counts = _Counts.of(problem.m, rows, block.mc)
-    column_counts = _Counts.of(problem.n, cols, block.nc)
-    depths = _Counts.of(problem.k, larger(problem.k, 1), block.kc)
+    row_counts = Counts.of(problem.m, rows, block.mc)
+    column_counts = Counts.of(problem.n, cols, block.nc)
+    depths = Counts.of(problem.k, larger(problem.k, 1), block.kc)
     if has_depth:
         depths = dataclasses.replace(depths, sizes=None)
-    used = _parts(tiling, row_counts, column_counts, depths)
+    used = used_parts(tiling.mr, tiling.nr, row_counts, column_counts, depths)
     if pack_a:
         used |= {Part.PACK_A}
     if mode == PACK or mode == DIRECT and Part.TAIL in used:
@@ -351,7 +349,7 @@ def _blocked(
         rows,
         cols,
         scratch_bytes,
-        tiles=_tiles(target, tiling, row_counts, column_counts),
+        tiles=tiles(target, tiling.vectors, tiling.lanes, tiling.mr, row_counts, column_counts),
         parts=used,
     )
 
@@ -424,49 +422,3 @@ def _scratch_ends(
     end_a = end_b + parts(rows * lda, 64) * 64
     end_tail = end_a + parts(depth * nr * size if mode == DIRECT else 0, 64) * 64
     return end_b, end_a, end_tail, end_tail + parts(rows * nr * size, 64) * 64
-
-
-@dataclasses.dataclass(frozen=True)
-class _Counts:
-    """The sizes of the blocks that tasks are cut into along an axis, None where they are known at run time only; and
-    whether a task may have several."""
-
-    sizes: frozenset[int] | None
-    are_several: bool
-
-    @classmethod
-    def of(cls, whole: int, task: int, block: int) -> _Counts:
-        """Those of a whole that is divided into tasks, and these into blocks."""
-        if is_symbolic([whole, task]):
-            return cls(None, True)
-        tasks = min(whole, task), whole % task
-        sizes = frozenset(size for count in tasks for size in (min(count, block), count % block))
-        return cls(sizes, max(tasks) > block)
-
-    def some(self, holds: Callable[[int], object]) -> bool:
-        """Whether something may hold for the size of a block."""
-        return self.sizes is None or any(map(holds, self.sizes))
-
-
-def _tiles(target: Target, tiling: _Tiling, rows: _Counts, columns: _Counts) -> tuple[tuple[int, int], ...]:
-    """(vectors, rows) of the tiles that blocks are cut into; of sizes known at run time only, all that there are."""
-    heights = range(1, tiling.mr + 1) if rows.sizes is None else tile_heights(rows.sizes, tiling.mr)
-    all_widths = set(widths(target, tiling.vectors))
-    if columns.sizes is not None:
-        all_widths = set().union(
-            *(tile_widths(target, count, tiling.vectors, tiling.lanes) for count in columns.sizes)
-        )
-    return tuple(itertools.product(sorted(all_widths), sorted(heights)))
-
-
-def _parts(tiling: _Tiling, rows: _Counts, columns: _Counts, depths: _Counts) -> frozenset[Part]:
-    """The parts of the functions that are run, without those that pack."""
-    is_run = {
-        Part.ROW_BLOCKS: rows.are_several,
-        Part.TWO_HEIGHTS: rows.some(lambda count: len(tile_heights([count], tiling.mr)) > 1),
-        Part.COLUMN_BLOCKS: columns.are_several,
-        Part.TAIL: columns.some(lambda count: count % tiling.nr),
-        Part.DEPTH_BLOCKS: depths.are_several,
-        Part.LAST_STEPS: depths.some(lambda count: count % UNROLLED_STEPS),
-    }
-    return frozenset(part for part, runs in is_run.items() if runs)

@@ -102,15 +102,11 @@ def parameter_table(
     return table
 
 
-def parameter(f: Function, slot: P) -> Int:
-    """A slot of the parameter array."""
+def parameter(f: Function, slot: int, uses: Uses = ALL) -> Int:
+    """A slot of the parameter array; a number of the code where it is the same in all uses."""
+    if slot in uses.parameters:
+        return f.i64(uses.parameters[slot])
     return f.pointer("P").at(int(slot), "i64").load_int()
-
-
-def parameters_of(f: Function, uses: Uses) -> dict[P, Int]:
-    """All slots; those that hold the same number in all uses are numbers of the code."""
-    known = uses.parameters
-    return {slot: f.i64(known[slot]) if slot in known else parameter(f, slot) for slot in P}
 
 
 def call_epilogue(f: Function, row: Index, rows: Value | int, col: Value | int, cols: Value | int) -> None:
@@ -168,7 +164,7 @@ class _Driver:
     def write(self) -> None:
         """C (+)= A B, a column block after the other."""
         f = self.f
-        p = self.p = parameters_of(f, self.uses)
+        p = self.p = {slot: parameter(f, slot, self.uses) for slot in P}
         self.packs_a = p[P.PACK_A].differs(0)
         self.is_direct, self.packs_b = (p[P.B_MODE].equals(mode) for mode in (DIRECT, PACK))
         self.scratch = f.pointer("scratch")

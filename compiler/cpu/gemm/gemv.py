@@ -23,7 +23,7 @@ from ....runtime.llvm.vector_value import VectorValue
 from ...ir.element_types import ElementType
 from ..codegen.memory_types import memory_type
 from .compute_types import CACHE_LINE, COMPUTE_TYPES, Compute
-from .driver import BLOCK_PARAMETERS, P, call_epilogue, parameters_of
+from .driver import BLOCK_PARAMETERS, P, call_epilogue, parameter
 from .microkernel import is_scalar
 from .uses import ALL, Uses
 
@@ -66,11 +66,15 @@ class _Kernel:
     def __init__(
         self, f: Function, compute: Compute, element: ElementType, weights: ElementType, uses: Uses
     ) -> None:
-        self.parameters = parameters_of(f, uses)
         self.f, self.compute, self.a_element, self.element = f, compute, element, weights
+        self.uses = uses
         self.a_storage, self.storage = memory_type(element), memory_type(weights)
         self.is_direct = compute.is_stored_as(weights) and compute.is_stored_as(element)
         self.streams = compute.target.streams
+
+    def parameter(self, slot: P) -> Int:
+        """A slot of the parameter array."""
+        return parameter(self.f, slot, self.uses)
 
     def load_a(self, p: Ptr, lanes: int) -> VectorValue:
         """Elements of A."""
@@ -87,11 +91,10 @@ class _RowUpdates(_Kernel):
     def write(self) -> None:
         """A stretch of y after the other."""
         f, size = self.f, self.compute.bytes
-        p = self.parameters
-        self.k_total, self.a_step, self.b_step = p[P.K], p[P.A_K], p[P.B_K]
-        self.a_row, self.c_row = p[P.A_ROW], p[P.C_ROW]
+        self.k_total, self.a_step, self.b_step = map(self.parameter, (P.K, P.A_K, P.B_K))
+        self.a_row, self.c_row = map(self.parameter, (P.A_ROW, P.C_ROW))
         self.rows, cols = f.integers("rows", "cols")
-        self.is_one_stream = p[P.KC].equals(1)
+        self.is_one_stream = self.parameter(P.KC).equals(1)
         # With several rows of C the rows of B are read again for each: they must stay in L1.
         short, long = f.i64(SHORT_BYTES // size), f.i64(STRETCH_BYTES // size)
         stretch = self.rows.equals(1).choose(long, short)
@@ -214,13 +217,12 @@ class _DotProducts(_Kernel):
     def write(self) -> None:
         """All columns for all rows of A."""
         f = self.f
-        p = self.parameters
-        self.k_total, self.a_step = p[P.K], p[P.A_K]
-        self.b_column, self.c_column = p[P.B_COL], p[P.C_COL]
-        self.a_row, self.c_row = p[P.A_ROW], p[P.C_ROW]
+        self.k_total, self.a_step = map(self.parameter, (P.K, P.A_K))
+        self.b_column, self.c_column = map(self.parameter, (P.B_COL, P.C_COL))
+        self.a_row, self.c_row = map(self.parameter, (P.A_ROW, P.C_ROW))
         self.rows, cols = f.integers("rows", "cols")
         self.a = self._contiguous_a()
-        is_one_stream = p[P.KC].equals(1)
+        is_one_stream = self.parameter(P.KC).equals(1)
         # Of quads that are multiplied one by one, more sums would not stay in registers.
         few = is_scalar(self.compute.target, self.compute.name)
         done = is_one_stream.choose(0, cols.round_down(COLUMNS_AT_ONCE))

@@ -132,7 +132,7 @@ class _Microkernel:
         """For each of `tiles` tiles of C, one below the other: C (+)= A B."""
         f = self.f
         adds = Part.DEPTH_BLOCKS in self.uses.parts
-        accumulates = f.integer("accumulate").differs(0)
+        accumulates = f.integer("accumulate").differs(0) if adds else None
         self.row_offsets: list[Index] = [0, self.lda, self.lda * 2]
         has_rest = Part.LAST_STEPS in self.uses.parts and self.unroll > 1
         self.unrolled_kc = self.kc.round_down(self.unroll) if has_rest else self.kc
@@ -140,15 +140,14 @@ class _Microkernel:
         with f.loop(0, f.integer("tiles"), a=f.pointer("A"), c=f.pointer("C"), **next_row) as tiles:
             stride = prefetch_stride(f, tiles.index) if self.prefetches else None
             addresses = self.tile.addresses(self._rows_of_c(tiles.c))
-            reads_first = adds and not self.prefetches
-            start = self.tile.old_or_zeros(accumulates, addresses) if reads_first else self.tile.zeros()
+            start = self.tile.zeros() if self.prefetches else self.tile.old_or_zeros(accumulates, addresses)
             if stride is None:
                 sums = self._multiply(tiles.a, start)
             else:
                 sums, tiles.next_row = self._multiply_prefetching(
                     tiles.a, tiles.c, start, tiles.next_row, stride
                 )
-                sums = self.tile.plus_old(accumulates, sums, addresses) if adds else sums
+                sums = self.tile.plus_old(accumulates, sums, addresses)
             if tile_end.ends_tiles(self.compute.name):
                 sums = tile_end.end(self.tile, sums, *f.pointers("factors", "added", "limits"))
             self.tile.store(sums, addresses)
@@ -228,7 +227,7 @@ class _Microkernel:
 def tiles_of_rows(rows: Int, mr: Index) -> tuple[Int, Int, Int]:
     """Cuts rows into tiles of nearly equal height, at most mr: no thin one at the end. Returns how many there are, the
     lower height, and how many tiles have one row more."""
-    tiles = (rows + mr - 1) // mr
+    tiles = (rows + (mr - 1)) // mr
     low = rows // tiles
     return tiles, low, rows - low * tiles
 

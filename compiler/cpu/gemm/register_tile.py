@@ -28,8 +28,10 @@ class RegisterTile:
         """The tile from memory."""
         return [p.load(self.compute.vector) for p in addresses]
 
-    def old_or_zeros(self, accumulates: VectorValue, addresses: Sequence[Ptr]) -> list[VectorValue]:
-        """The sums' first values: the tile from memory where the condition holds, else zeros."""
+    def old_or_zeros(self, accumulates: VectorValue | None, addresses: Sequence[Ptr]) -> list[VectorValue]:
+        """The sums' first values: the tile from memory where the condition holds, else zeros. None: it never does."""
+        if accumulates is None:
+            return self.zeros()
         with self.f.if_(accumulates) as start:
             start.tile = self.load(addresses)
         with start.else_():
@@ -38,9 +40,12 @@ class RegisterTile:
         return tile
 
     def plus_old(
-        self, accumulates: VectorValue, sums: Sequence[VectorValue], addresses: Sequence[Ptr]
+        self, accumulates: VectorValue | None, sums: list[VectorValue], addresses: Sequence[Ptr]
     ) -> list[VectorValue]:
-        """The sums, to which the tile from memory is added where the condition holds: it is read after them."""
+        """The sums, to which the tile from memory is added where the condition holds: it is read after them. None: it
+        never does."""
+        if accumulates is None:
+            return sums
         with self.f.if_(accumulates) as end:
             end.tile = add(sums, self.load(addresses))
         with end.else_():
