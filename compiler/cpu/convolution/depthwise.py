@@ -43,6 +43,7 @@ from ..gemm.compute_types import (
     sources,
     store_masked,
 )
+from ..gemm.register_tile import add
 from ..gemm.tasks import TASK_US
 from .blocking import serial_microseconds
 from .kernel import (
@@ -508,7 +509,8 @@ class _Depthwise:
                 address.store(value)
 
     def _add_line(self, x: Axis, source: Int, kernel: Int, sums: list[VectorValue]) -> list[VectorValue]:
-        """Adds one line of the window to the sums of all positions; offsets are those of position 0, element 0."""
+        """Adds one line of the window, summed on its own, to the sums of all positions; offsets are those of position
+        0, element 0."""
         f, count = self.f, len(sums)
         insides = [x.window_inside(o) for o in range(count)]
         # Elements [low, high) are inside for all positions.
@@ -516,18 +518,18 @@ class _Depthwise:
         high = larger(low, minimum(stop for _, stop in insides))
         sets = 1 if count > 4 else 2  # enough chains of additions to hide their latency
         main = low + (high - low) // 4 * 4
-        padded = [*sums, *[f.zero(self.vector)] * (count * (sets - 1))]
-        with f.loop(low, main, 4, sums=padded) as four:
+        zeros = [f.zero(self.vector)] * (count * sets)
+        with f.loop(low, main, 4, sums=zeros) as four:
             four.sums = self._add_elements(x, source, kernel, four.index, 4, count, four.sums)
         with f.loop(main, high, sums=four.sums) as one:
             one.sums = self._add_elements(x, source, kernel, one.index, 1, count, one.sums)
-        sums = one.sums
+        line: list[VectorValue] = one.sums
         if sets > 1:
-            sums = [sums[o] + sums[o + count] for o in range(count)]
+            line = [line[o] + line[o + count] for o in range(count)]
         for o, (start, stop) in enumerate(insides):
             for elements in ((start, smaller(low, stop)), (larger(high, start), stop)):
-                sums[o] = self._add_border(x, source, kernel, o, elements, sums[o])
-        return sums
+                line[o] = self._add_border(x, source, kernel, o, elements, line[o])
+        return add(sums, line)
 
     def _add_border(
         self, x: Axis, source: Int, kernel: Int, o: int, elements: tuple[int, int], total: VectorValue

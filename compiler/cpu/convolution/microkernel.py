@@ -135,11 +135,10 @@ class _Sweep:
             stride = prefetch_stride(f, tiles.index) if self.prefetches else None
             addresses = tile.addresses(self._rows(tiles.c, f.integer("column")))
             if stride is None:
-                sums, _ = self._taps(tiles.a, tile.old_or_zeros(accumulates, addresses))
+                sums, _ = self._taps(tiles.a)
             else:
-                sums, tiles.next_row = self._taps(tiles.a, tile.zeros(), tiles.next_row, stride)
-                sums = tile.plus_old(accumulates, sums, addresses)
-            tile.store(sums, addresses)
+                sums, tiles.next_row = self._taps(tiles.a, tiles.next_row, stride)
+            tile.store(tile.plus_old(accumulates, sums, addresses), addresses)
             tiles.a = tiles.a + 8 * self.mr
             tiles.c = tiles.c + 8 * self.mr
         f.ret()
@@ -149,12 +148,14 @@ class _Sweep:
         return [(table + 8 * r).load_ptr() + offset for r in range(self.mr)]
 
     def _taps(
-        self, table: Ptr, start: list[VectorValue], next_row: Ptr | None = None, stride: Int | None = None
+        self, table: Ptr, next_row: Ptr | None = None, stride: Int | None = None
     ) -> tuple[list[VectorValue], Ptr | None]:
-        """start + the products of all taps, whose lines of A's table begin at `table`; and the next row to prefetch."""
+        """The products of all taps, whose lines of A's table begin at `table`, added up; the next row to prefetch."""
         f = self.f
         carried: dict[str, Any] = {} if next_row is None else {"next_row": next_row}
-        with f.loop(0, f.integer("taps"), line=table, b=f.pointer("B"), sums=start, **carried) as taps:
+        with f.loop(
+            0, f.integer("taps"), line=table, b=f.pointer("B"), sums=self.tile.zeros(), **carried
+        ) as taps:
             rows = self._rows(taps.line, f.integer("shift"))
             carried = {} if stride is None else {"next_row": taps.next_row}
             with f.loop(0, self.unrolled_run, self.unroll, b=taps.b, sums=taps.sums, **carried) as k:
@@ -452,16 +453,16 @@ class _GradientSweep:
             for _ in range(1, self.mr):
                 rows.append(rows[-1] + self.ldc)
             addresses = tile.addresses(rows)
-            start = tile.old_or_zeros(accumulates, addresses)
-            tile.store(self._runs(Int.of(f, tiles.shift), start), addresses)
+            sums = self._runs(Int.of(f, tiles.shift))
+            tile.store(tile.plus_old(accumulates, sums, addresses), addresses)
             tiles.shift = tiles.shift + self.mr * self.compute.bytes
             tiles.c = tiles.c + self.ldc * self.mr
         f.ret()
 
-    def _runs(self, shift: Int, start: list[VectorValue]) -> list[VectorValue]:
-        """start + the products of all runs, A's elements `shift` bytes after those of the table."""
+    def _runs(self, shift: Int) -> list[VectorValue]:
+        """The sum of the products of all runs, A's elements `shift` bytes after those of the table."""
         f = self.f
-        with f.loop(0, f.integer("runs"), sums=start) as runs:
+        with f.loop(0, f.integer("runs"), sums=self.tile.zeros()) as runs:
             a = f.pointer("A").at(runs.index, "ptr").load_ptr() + shift
             b = f.pointer("B").at(runs.index, "ptr").load_ptr() + f.integer("skip")
             a, b, unrolled = self._steps(0, self.unrolled_run, self.unroll, a, b, runs.sums)

@@ -145,7 +145,8 @@ class _RowUpdates(_Kernel):
             row.a, row.y = row.a + self.a_row, row.y + self.c_row
 
     def _update(self, y: Ptr, count: Int, b: Ptr, distance: Int, xs: list[VectorValue]) -> None:
-        """y[0:count] += the sum of xs[u] * row u of B, rows being so many bytes apart."""
+        """y[0:count] += the sum of xs[u] * row u of B, rows being so many bytes apart. The products are added up before
+        they are added to y: less of them is lost in rounding."""
         f, compute, lanes = self.f, self.compute, self.compute.lanes
         rows = [b]
         for _ in xs[1:]:
@@ -167,30 +168,31 @@ class _RowUpdates(_Kernel):
     def _update_vectors(self, y: Ptr, terms: list[tuple[VectorValue, Ptr, Int]]) -> None:
         compute = self.compute
         places = range(0, self._update_vectors_at_once() * compute.lanes, compute.lanes)
-        acc = [y.at(j, compute.type).load(compute.vector) for j in places]
+        acc = [self.f.zero(compute.vector) for _ in places]
         for x, row, c in terms:
             source = row.at(c, self.storage)
             for n, j in enumerate(places):
                 value = self.load(source.at(j, self.storage), compute.lanes)
                 acc[n] = compute.multiply_add(x, value, acc[n])
         for n, j in enumerate(places):
-            y.at(j, compute.type).store(acc[n])
+            to = y.at(j, compute.type)
+            to.store(to.load(compute.vector) + acc[n])
 
     def _update_masked(self, y: Ptr, c: Int, remaining: Int, terms: list[tuple[VectorValue, Ptr]]) -> None:
         compute = self.compute
         to = y.at(c, compute.type)
-        acc = compute.load_masked(to, remaining)
+        acc = self.f.zero(compute.vector)
         for x, row in terms:
             value = compute.load_masked(row.at(c, compute.type), remaining)
             acc = compute.multiply_add(x, value, acc)
-        compute.store_masked(acc, to, remaining)
+        compute.store_masked(compute.load_masked(to, remaining) + acc, to, remaining)
 
     def _update_one(self, y: Ptr, terms: list[tuple[VectorValue, Ptr, Int]]) -> None:
-        acc = y.load(self.compute.type)
+        acc = self.f.zero(self.compute.type)
         for x, row, c in terms:
             value = self.load(row.at(c, self.storage), 1)
             acc = self.compute.multiply_add(x.extract(0), value, acc)
-        y.store(acc)
+        y.store(y.load(self.compute.type) + acc)
 
     def _fetch(self, next_rows: Ptr, r: Int, count: Int) -> None:
         """Row r of C's share of the next rows of B: with several rows of C, arithmetic holds up reading."""

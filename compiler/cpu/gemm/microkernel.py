@@ -1,10 +1,10 @@
 """The GEMM microkernel: tiles of C in registers, a rank-1 update for every step of k.
 
     for each of `tiles` tiles of C, one below the other:
-        tile = C, or zeros
+        tile = zeros
         for k in range(kc):
             tile += A[:, k] * B[k, :]            mr x 1 times 1 x nr
-        C = tile, of floats perhaps after its end (tile_end.py)
+        C = tile, or C + tile; of floats perhaps after its end (tile_end.py)
 
 A is read as it lies, an element of each row at a time; B from a packed panel, or as it lies. Sizes are known at run
 time, strides are bytes. There is a microkernel for every height and width of a tile, compiled once per machine when
@@ -140,14 +140,11 @@ class _Microkernel:
         with f.loop(0, f.integer("tiles"), a=f.pointer("A"), c=f.pointer("C"), **next_row) as tiles:
             stride = prefetch_stride(f, tiles.index) if self.prefetches else None
             addresses = self.tile.addresses(self._rows_of_c(tiles.c))
-            start = self.tile.zeros() if self.prefetches else self.tile.old_or_zeros(accumulates, addresses)
             if stride is None:
-                sums = self._multiply(tiles.a, start)
+                sums = self._multiply(tiles.a)
             else:
-                sums, tiles.next_row = self._multiply_prefetching(
-                    tiles.a, tiles.c, start, tiles.next_row, stride
-                )
-                sums = self.tile.plus_old(accumulates, sums, addresses)
+                sums, tiles.next_row = self._multiply_prefetching(tiles.a, tiles.c, tiles.next_row, stride)
+            sums = self.tile.plus_old(accumulates, sums, addresses)
             if tile_end.ends_tiles(self.compute.name):
                 sums = tile_end.end(self.tile, sums, *f.pointers("factors", "added", "limits"))
             self.tile.store(sums, addresses)
@@ -162,31 +159,31 @@ class _Microkernel:
         return rows
 
     # -- the sums over k
-    def _multiply(self, a: Ptr, start: list[VectorValue]) -> list[VectorValue]:
-        """start + A B, A's rows beginning at `a`."""
-        with self.f.loop(0, self.unrolled_kc, self.unroll, **self._first_state(a, start)) as k:
+    def _multiply(self, a: Ptr) -> list[VectorValue]:
+        """A B, A's rows beginning at `a`."""
+        with self.f.loop(0, self.unrolled_kc, self.unroll, **self._first_state(a)) as k:
             self._unrolled_steps(k)
         return self._remaining_steps(k)
 
     def _multiply_prefetching(
-        self, a: Ptr, c: Ptr, start: list[VectorValue], next_row: Ptr, stride: Int
+        self, a: Ptr, c: Ptr, next_row: Ptr, stride: Int
     ) -> tuple[list[VectorValue], Ptr]:
         """As _multiply; fetches C's tile and rows of the next panel of B besides. Returns the row after those, too."""
         f, steps = self.f, self.unrolled_kc // self.unroll
         output = OutputPrefetch(c, self.ldc, self.mr, self.width, steps)
-        state = self._first_state(a, start)
+        state = self._first_state(a)
         with f.loop(0, self.unrolled_kc, self.unroll, **state, c=output.start, next_row=next_row) as k:
             k.c = output.step(k.c)
             k.next_row = prefetch_rows(f, k.next_row, stride, self.width)
             self._unrolled_steps(k)
         return self._remaining_steps(k), k.next_row
 
-    def _first_state(self, a: Ptr, start: list[VectorValue]) -> dict[str, Any]:
+    def _first_state(self, a: Ptr) -> dict[str, Any]:
         """What the loop over k carries: addresses in A, of every third row; B's row; and the sums."""
         bases = [a]
         for _ in range(_SHARED_ROWS, self.mr, _SHARED_ROWS):
             bases.append(bases[-1] + self.lda * _SHARED_ROWS)
-        return {"a": bases, "b": self.f.pointer("B"), "sums": start + self.tile.zeros() * (self.sets - 1)}
+        return {"a": bases, "b": self.f.pointer("B"), "sums": self.tile.zeros() * self.sets}
 
     def _unrolled_steps(self, k: Loop) -> None:
         size, b = len(self.tile.zeros()), k.b

@@ -28,22 +28,13 @@ class RegisterTile:
         """The tile from memory."""
         return [p.load(self.compute.vector) for p in addresses]
 
-    def old_or_zeros(self, accumulates: VectorValue | None, addresses: Sequence[Ptr]) -> list[VectorValue]:
-        """The sums' first values: the tile from memory where the condition holds, else zeros. None: it never does."""
-        if accumulates is None:
-            return self.zeros()
-        with self.f.if_(accumulates) as start:
-            start.tile = self.load(addresses)
-        with start.else_():
-            start.tile = self.zeros()
-        tile: list[VectorValue] = start.tile
-        return tile
-
     def plus_old(
         self, accumulates: VectorValue | None, sums: list[VectorValue], addresses: Sequence[Ptr]
     ) -> list[VectorValue]:
-        """The sums, to which the tile from memory is added where the condition holds: it is read after them. None: it
-        never does."""
+        """The sums, to which the tile from memory is added where the condition holds; None: it never does.
+
+        A block is summed on its own: what rounding loses grows with the length of a block, not with that of the whole
+        sum."""
         if accumulates is None:
             return sums
         with self.f.if_(accumulates) as end:
