@@ -5,7 +5,8 @@ clusters without code, some calls go to a second form of the function, which the
 through the clusters again, to see what they have, and to have counted what they lack. The second form is made in the
 background, by a call that is cancelled before it runs.
 
-A function is clustered once TensorFlow has served it for so long that code may pay.
+A function is clustered once TensorFlow has served it for so long that code may pay. First calls are slow as they are:
+nothing is made ready while one of them runs.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..tf_internals.types import ConcreteFunction
 from .call_plan import CallPlan
 
 _MAX_CALLS = 64  # of the second form in a row
+_MAX_WAIT_SECONDS = 60.0  # of calls served, for first calls that do not end
 _MAX_EARLY_CALLS = 8  # whose arguments are kept until their code is asked for
 _MAX_KEPT_BYTES = 1 << 16  # of an argument; of a larger one its shape is
 _CALLS = "_tfbridge_unclustered"  # attribute of concrete functions
@@ -49,8 +51,14 @@ class _Calls:
         self.misses = self.remaining = self.publications = self.uncounted = 0
         self.is_ready = is_ready
         self.served = Served()  # before the function was made ready
+        self.first: list[None] = []  # an item for each running call that began before one had ended
         self.early: list[Arguments] = []  # of those calls, with what the caller passed for symbolic captures
         self.asked: float | None = None  # the priority with which that was asked for
+
+    @property
+    def is_first_running(self) -> bool:
+        """Whether first calls are waited for."""
+        return bool(self.first) and self.served.seconds < _MAX_WAIT_SECONDS
 
     def take(self) -> bool:
         """Whether the next call goes to the second form."""
@@ -83,11 +91,19 @@ def first_call(
     if len(calls.early) < _MAX_EARLY_CALLS:
         passed = [*tensors, *captured] if tfp.has_symbolic_captures(concrete) else tensors
         calls.early.append([_kept(tensor) for tensor in passed])
+    is_first = not calls.served.is_warm
+    if is_first:
+        calls.first.append(None)
     begin = time.perf_counter()
-    with tfp.without_graph_passes():
-        result = tfp.call_concrete(concrete, tensors, captured)
+    try:
+        with tfp.without_graph_passes():
+            result = tfp.call_concrete(concrete, tensors, captured)
+    finally:
+        if is_first:
+            calls.first.pop()
     calls.served.add(time.perf_counter() - begin)
-    if calls.asked != calls.served.priority:  # at first, and when code begins to pay
+    # At first, and when code begins to pay.
+    if calls.asked != calls.served.priority and not calls.is_first_running:
         calls.asked = calls.served.priority
         work = functools.partial(_prepare, contextvars.copy_context(), prepare, weakref.ref(concrete))
         request = background.Request(id(concrete), b"", work, calls.asked)

@@ -34,16 +34,17 @@ class KeyCalls:
 
 @dataclasses.dataclass
 class Served:
-    """What TensorFlow has served of a function or a cluster. seconds: without the first call, which is slow."""
+    """What TensorFlow has served of a function or a cluster. seconds: without the first call, which is slow. is_warm:
+    whether there was one."""
 
     seconds: float = 0.0
-    _is_warm: bool = False
+    is_warm: bool = False
 
     def add(self, seconds: float, calls: int = 1) -> None:
         """Adds a call, which stands for so many."""
-        if self._is_warm:
+        if self.is_warm:
             self.seconds += seconds * calls
-        self._is_warm = True
+        self.is_warm = True
 
     def pay(self) -> None:
         """Adds what is lacking: the function that has the cluster was served for long enough."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
+import math
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tfbridge
-from tfbridge.bridge.dispatch import tf_function_hook
+from tfbridge.bridge.dispatch import tf_function_hook, unclustered_calls
 from tfbridge.bridge.launch import compile_policy, coverage
 from tfbridge.bridge.tf_internals import symbols as tfp
 from tfbridge.runtime.threads import background
@@ -121,6 +124,39 @@ def test_a_function_is_made_ready_once_its_calls_have_taken_long(monkeypatch: py
     while background.preparations.finished == finished or not tfbridge.stats()["compiles"]:
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_nothing_is_made_ready_while_a_first_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[background.Request] = []
+    started, released = threading.Event(), threading.Event()
+    call_concrete = tfp.call_concrete
+
+    def call(concrete: Any, tensors: Sequence[tf.Tensor], captured: Sequence[tf.Tensor]) -> Any:
+        if tensors[0].shape[0] == 3:
+            started.set()
+            assert released.wait(120)
+        return call_concrete(concrete, tensors, captured)
+
+    monkeypatch.setattr(background.preparations, "request", requests.append)
+    monkeypatch.setattr(tfp, "call_concrete", call)
+    f = tf.function(layer, input_signature=[tf.TensorSpec([None, 6])]).get_concrete_function()
+    slow = threading.Thread(target=contextvars.copy_context().run, args=[f, tf.ones([3, 6])])
+    slow.start()
+    assert started.wait(120)
+    for _ in range(3):
+        f(tf.ones([2, 6]))
+    assert not requests
+    with monkeypatch.context() as impatient:
+        impatient.setattr(unclustered_calls, "_MAX_WAIT_SECONDS", 0.0)
+        f(tf.ones([2, 6]))
+    assert [request.priority for request in requests] == [0.0]
+    monkeypatch.setattr(compile_policy, "FIRST_SECONDS", 1e-6)
+    f(tf.ones([2, 6]))
+    assert len(requests) == 1
+    released.set()
+    slow.join(120)
+    f(tf.ones([2, 6]))
+    assert [request.priority for request in requests] == [0.0, math.inf]
 
 
 def test_a_function_that_may_be_made_ready_keeps_nothing_large_alive() -> None:
