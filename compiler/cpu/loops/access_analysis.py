@@ -161,6 +161,16 @@ class AccessAnalysis:
         ]
 
 
+def is_in_range(instruction: Instruction, index: Index) -> bool:
+    """Whether an element exists for all values of the index's symbols: it may be evaluated whether it is wanted or
+    not."""
+    dims, zero = next(iter(instruction.shape.leaves())).dims, Affine.number(0)
+    return all(
+        surely_ordered(x, zero) is False and surely_ordered(x, Affine.number(dim)) is True
+        for x, dim in zip(index, dims)
+    )
+
+
 class _Rule(AffineIndexer):
     """The Indexer of a walk: elements are nothing; `operands` are those that the op asks for."""
 

@@ -18,6 +18,7 @@ from ...ir.module import Instruction
 from ...ops import Reduce
 from ..codegen.memory_types import memory_type
 from ..codegen.memory_types import store as store_element
+from .access_analysis import is_in_range
 from .affine import Affine, Symbol
 from .element_emitter import Item
 from .indexing import Index, reduced_dims
@@ -37,7 +38,7 @@ _NARROWEST = 512  # columns of a panel: less of a row at a time is read slowly
 @heuristic()
 def is_column_reduction(kernel: FusionKernel) -> bool:
     """Whether all reductions of a kernel run along its vectorised loop, over the same many rows of large
-    arrays."""
+    arrays, and all their results are wanted."""
     reductions = kernel.accesses.reductions
     if (
         not (kernel.vectorised and reductions)
@@ -61,6 +62,7 @@ def is_column_reduction(kernel: FusionKernel) -> bool:
     walked = [x.address for x in kernel.accesses.loads if not own.issuperset(a for a, _ in x.address.terms)]
     return (
         len({i for i, _ in reductions}) == len(reductions)
+        and all(is_in_range(*r) for r in reductions)
         and math.prod(reduced_dims(first)) >= _MIN_ROWS
         and large.bytes >= _MIN_BYTES
         and all(address.coefficient(v) in (0, 1) for address in walked)
@@ -176,11 +178,11 @@ class ColumnReduction(FusionKernel):
                 for i, r, per in zip(group, reducers, totals):
                     self._store_totals(i, r, place, per[0], lanes)
 
-        def some(position: list[Affine], start: int, stop: int, count: int) -> None:
+        def some(position: list[Affine], start: int, stop: int, count: int, is_rest: bool = False) -> None:
             """Rows [start, stop) along the innermost reduced axis, `count` at a time."""
             symbol = Symbol("row", start, larger(stop - 1, start + 1))
             visit = functools.partial(add, [*position, Affine.of(symbol)], count)
-            end: LoopBound = stop if start else rows.end(nest.depth, symbols, len(position), stop, count)
+            end: LoopBound = stop if is_rest else rows.end(nest.depth, symbols, len(position), stop, count)
             nest.loop(
                 nest.depth, start, end, count, symbol, lambda *_: self._panel(nest.depth, variables, visit)
             )
@@ -194,9 +196,10 @@ class ColumnReduction(FusionKernel):
                 return
             many = self._rows_at_once()
             whole = trip_count // many * many
-            for start, stop, count in ((0, whole, many), (whole, trip_count, 1)):
-                if stop > start:
-                    some(position, start, stop, count)
+            if whole != 0:
+                some(position, 0, whole, many)
+            if whole != trip_count:
+                some(position, whole, trip_count, 1, is_rest=True)
 
         level([])
 

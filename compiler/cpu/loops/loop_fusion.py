@@ -24,7 +24,7 @@ from ..codegen.kernel_info import KernelInfo
 from ..codegen.memory_types import memory_type
 from ..codegen.memory_types import store as store_element
 from ..codegen.parallel_for import KERNEL_PARAMETERS, grain_of_work
-from .access_analysis import AccessAnalysis, Loops, boundaries, split_points
+from .access_analysis import AccessAnalysis, Loops, boundaries, is_in_range, split_points
 from .affine import Affine, Symbol, lane_offsets, linear_address
 from .element_emitter import SHORT_ROW, CachedRow, Elements, Item
 from .indexing import Index, reduced_dims
@@ -501,7 +501,8 @@ class FusionKernel:
         accesses = self._accesses_at(self.loops.index([*variables, inner], self.nest.division))
         order = {i: k for k, i in enumerate(self.computation.instructions)}
         for instruction, index in sorted(accesses.reductions, key=lambda r: order[r[0]]):
-            if all(self.nest.knows(a) for x in index for a, _ in x.terms):
+            known = all(self.nest.knows(a) for x in index for a, _ in x.terms)
+            if known and is_in_range(instruction, index):
                 self.elements.results(instruction, index, True)
 
     def _accesses_at(self, index: Index) -> AccessAnalysis:
@@ -655,6 +656,7 @@ class FusionKernel:
             if (
                 not all(self.nest.knows(a) for x in index for a, _ in x.terms)
                 or not any(self.nest.varies(x) for x in index)
+                or not all(is_in_range(*r) for r in together)
                 or self.nest.lookup(self.elements.reduced, (instruction, index, True)) is not None
             ):
                 continue

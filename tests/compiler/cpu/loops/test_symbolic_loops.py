@@ -103,6 +103,10 @@ PROGRAMS = {
         "x f32[b,n], y f32[b,m]",
         "c = f32[b,n+m] concatenate(x, y), dimensions={1}\n ROOT t = f32[b,n+m] tanh(c)",
     ),
+    "column_sum_of_large": (
+        "x f32[n,4096]",
+        "z = f32[] constant(0)\n ROOT s = f32[4096] reduce(x, z), dimensions={0}, to_apply=add",
+    ),
     "max_pool": (
         "x f32[b,n,16]",
         "low = f32[] constant(-inf)\n ROOT s = f32[b,n//2,16] reduce-window(x, low), "
