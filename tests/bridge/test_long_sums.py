@@ -45,6 +45,17 @@ CASES: dict[str, tuple[Callable[..., tf.Tensor], list[int], list[int]]] = {
 }
 
 
+def _moments(x: tf.Tensor) -> tf.Tensor:
+    return tf.concat(tf.nn.moments(x, list(range(x.shape.rank - 1))), 0)
+
+
+@pytest.mark.parametrize("shape", [(6272, 32), (6271, 20), (8, 28, 28, 32), (20011, 3), (50000, 128)])
+def test_long_sums_of_columns(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).random(shape, np.float32) + 1
+    exact = _moments(tf.constant(x, tf.float64)).numpy()
+    np.testing.assert_allclose(tfbridge.jit(_moments)(tf.constant(x)), exact, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_long_sums(name: str) -> None:
     function, *shapes = CASES[name]

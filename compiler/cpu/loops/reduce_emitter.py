@@ -31,6 +31,8 @@ from .reducer import Reducer
 _UNROLLED = 9  # reductions of at most this many elements have no loop
 _CHEAP = 12  # cycles per element up to which four accumulators hide latencies
 _STREAM_BYTES = 4 << 10  # of a part of a row that is read beside others: a page
+_BLOCK = 256  # elements that a long sum in one accumulator is made of: rounding loses less in sums of sums
+_SHORTEST_BLOCK = 16
 _EXPENSIVE_CYCLES = 8  # cycles per element from which on even so short rows are worth vectors
 
 
@@ -181,17 +183,41 @@ class Pass:
                 shaped = self._shaped(_unflatten(carried, items, depth))
                 totals = self.combine(shaped, inner)
                 return _flatten([self.elements.widen(i, lanes) for per in totals for row in per for i in row])
-            return self.nest.loop(
-                self.depth + k,
-                0,
-                self.end(self.depth + k, symbols, k, self.loops.trip_counts[k]),
-                1,
-                symbols[k],
-                lambda _, c: level(k + 1, (*variables, Affine.of(symbols[k])), c),
-                carried,
-            )
+            depth, symbol = self.depth + k, symbols[k]
+            end = self.end(depth, symbols, k, self.loops.trip_counts[k])
+
+            def body(_: Int, carried: list[Value]) -> list[Value]:
+                return level(k + 1, (*variables, Affine.of(symbol)), carried)
+
+            def add_block(low: Int, totals: list[Value]) -> list[Value]:
+                at = depth + 1
+                with self.nest.at(at):
+                    high = (low + _BLOCK).minimum(end)
+                zeros = _values([r.neutral(lanes) for r in self.reducers for _ in self.indices])
+                block = self.nest.loop(at, low, high, 1, symbol, body, zeros)
+                sides = (self._shaped(_unflatten(values, items, at)) for values in (totals, block))
+                return _flatten(
+                    [
+                        item
+                        for reducer, *rows in zip(self.reducers, *sides)
+                        for total, own in zip(*rows)
+                        for item in reducer.combine(self.elements, total, own)
+                    ]
+                )
+
+            if k == len(symbols) - 1 and self._is_long_sum():
+                return self.nest.loop(depth, 0, end, _BLOCK, None, add_block, carried)
+            return self.nest.loop(depth, 0, end, 1, symbol, body, carried)
 
         return self._shaped(_unflatten(level(0, (), flat), items, self.depth))
+
+    def _is_long_sum(self) -> bool:
+        """Whether sums of so many elements are made block by block."""
+        counts = [estimate(count) for count in self.loops.trip_counts]
+        is_sum = all(
+            r.kind == "add" and (r.types[0].is_float or r.types[0].is_complex) for r in self.reducers
+        )
+        return is_sum and math.prod(counts) > 2 * _BLOCK and counts[-1] >= _SHORTEST_BLOCK
 
     def _shaped(self, items: Sequence[Item]) -> list[list[list[Item]]]:
         rest = iter(items)
