@@ -34,7 +34,8 @@ class RegisterTile:
         """The sums, to which the tile from memory is added where the condition holds; None: it never does.
 
         A block is summed on its own: what rounding loses grows with the length of a block, not with that of the whole
-        sum."""
+        sum.
+        """
         if accumulates is None:
             return sums
         with self.f.if_(accumulates) as end:

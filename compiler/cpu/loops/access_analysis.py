@@ -28,7 +28,7 @@ from ...ops import (
     Map,
     Parameter,
 )
-from .affine import Affine, AffineIndexer, Division, Symbol, linear_address, surely_ordered, true_range
+from .affine import ZERO, Affine, AffineIndexer, Division, Symbol, linear_address, surely_ordered, true_range
 from .indexing import Index, element_rule, is_bitcast, operand_index, reduced_dims
 
 _MAX_SPLITS = 128
@@ -164,9 +164,9 @@ class AccessAnalysis:
 def is_in_range(instruction: Instruction, index: Index) -> bool:
     """Whether an element exists for all values of the index's symbols: it may be evaluated whether it is wanted or
     not."""
-    dims, zero = next(iter(instruction.shape.leaves())).dims, Affine.number(0)
+    dims = next(iter(instruction.shape.leaves())).dims
     return all(
-        surely_ordered(x, zero) is False and surely_ordered(x, Affine.number(dim)) is True
+        surely_ordered(x, ZERO) is False and surely_ordered(x, Affine.number(dim)) is True
         for x, dim in zip(index, dims)
     )
 

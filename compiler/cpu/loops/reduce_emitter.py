@@ -32,7 +32,7 @@ _UNROLLED = 9  # reductions of at most this many elements have no loop
 _CHEAP = 12  # cycles per element up to which four accumulators hide latencies
 _STREAM_BYTES = 4 << 10  # of a part of a row that is read beside others: a page
 _BLOCK = 256  # elements that a long sum in one accumulator is made of: rounding loses less in sums of sums
-_SHORTEST_BLOCK = 16
+_SHORTEST_BLOCK = 16  # elements of the innermost loop, below which that is no block
 _EXPENSIVE_CYCLES = 8  # cycles per element from which on even so short rows are worth vectors
 
 

@@ -29,7 +29,7 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("rows,columns", [(130, 2048), (70, 2051), (700, 24), (24, 7), (3, 129)])
+@pytest.mark.parametrize("rows,columns", [(130, 2048), (70, 2051), (1100, 128), (700, 24), (24, 7), (3, 129)])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_reads_no_other_memory(axis: int, end: str, rows: int, columns: int) -> None:
