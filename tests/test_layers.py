@@ -109,6 +109,7 @@ MAY_IMPORT = {
         "bridge/tf_internals/",
         "bridge/options/",
         "bridge/graph/",
+        "bridge/analysis/",
         "bridge/cluster/",
         "bridge/clustering/",
         "bridge/launch/",

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from ...compiler.errors import InternalError
 from ...runtime.threads import forking
 from ..analysis.compile_time_constants import stage_cuts
+from ..analysis.constant_results import with_constant_results
 from ..analysis.dynamic_size_analysis import data_sizes
 from ..cluster.strict import fail_if_unclustered
 from ..functionalize.functionalize import functionalize
@@ -88,7 +89,7 @@ def _clustered(graph_def: GraphDef, request: ClusteringRequest) -> tuple[GraphDe
     while True:
         functional = functionalize(graph_def, request.preserved, not_rebuilt, MARK, nodes)
         library = {f.signature.name: f for f in functional.graph_def.library.function}
-        functions = Functions(library, request.options.deny_ops)
+        functions = Functions(library, request.options.deny_ops, with_constant_results)
         graph = from_graph_def(functional.graph_def)
         loops = dataflow_loops(graph, functional.reasons)
         unclustered, stages = _unclusterable(graph, functions, loops, request)

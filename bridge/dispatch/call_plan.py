@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework.function_pb2 import FunctionDefLibrary
 
 from ...compiler.errors import UnsupportedError
+from ..analysis.constant_results import with_constant_results
 from ..cluster.cluster import Cluster
 from ..cluster.cluster_builder import build_cluster
 from ..cluster.cluster_compiler import earlier_failure
@@ -207,8 +208,8 @@ class WholeFunction:
                 if k < own:
                     raise UnsupportedError(f"argument {k} is a variable; capture it instead")
                 content[k] = tfp.variable_type(concrete.graph, tensor, captured[k - own])
-        functions = Functions(named, options.deny_ops)
-        graph = with_row_lengths(from_function_def(definition))
+        functions = Functions(named, options.deny_ops, with_constant_results)
+        graph = with_constant_results(with_row_lengths(from_function_def(definition)))
         return cls(definition, library, graph, functions, content)
 
 

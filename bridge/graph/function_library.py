@@ -6,7 +6,7 @@ TensorFlow 1's `Defun` writes such calls, and so do the loops of `tf.nn.ctc_loss
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...compiler.errors import UnsupportedError
@@ -20,11 +20,13 @@ from .specialized_functions import specialized_function
 class Functions:
     """The functions of a library, each read when it is first called.
 
-    `denied`: op types that run in TensorFlow. `read`, `data_sizes`: caches of graphs and of analyses of them.
+    `denied`: op types that run in TensorFlow. `simplified`: what every graph that is read goes through.
+    `read`, `data_sizes`: caches of graphs and of analyses of them.
     """
 
     definitions: Mapping[str, FunctionDef]
     denied: Collection[str] = ()
+    simplified: Callable[[Graph], Graph] | None = None
     read: dict[str, Graph] = dataclasses.field(default_factory=dict)
     data_sizes: dict[object, Any] = dataclasses.field(default_factory=dict)
 
@@ -32,7 +34,8 @@ class Functions:
         if name not in self.read:
             if name not in self.definitions:
                 raise UnsupportedError(f"function {name} is not in the graph's library")
-            self.read[name] = from_function_def(self.definitions[name])
+            graph = from_function_def(self.definitions[name])
+            self.read[name] = graph if self.simplified is None else self.simplified(graph)
         return self.read[name]
 
     def gradient(self, name: str) -> str:

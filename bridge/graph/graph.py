@@ -122,7 +122,7 @@ def from_function_def(function: FunctionDef) -> Graph:
     results = [tensor(function.ret[r.name]) for r in function.signature.output_arg]
     ends = list(function.control_ret.values())
     return Graph(
-        sort(_live(nodes, [*(t.node for t in results), *ends])),
+        sort(live_nodes(nodes, [*(t.node for t in results), *ends])),
         [a.name for a in function.signature.input_arg],
         results,
         ends,
@@ -143,7 +143,7 @@ def _function_tensor(text: str, definitions: Mapping[str, NodeDef]) -> Tensor:
     return Tensor(name, first + int(number))
 
 
-def _live(nodes: Mapping[str, GraphNode], ends: Iterable[str]) -> dict[str, GraphNode]:
+def live_nodes(nodes: Mapping[str, GraphNode], ends: Iterable[str]) -> dict[str, GraphNode]:
     """The nodes that the ends need, and those that have an effect, or may have one, with what they need."""
     stack = [*ends, *(name for name, node in nodes.items() if node.op == "_Arg" or _may_have_effect(node.op))]
     live: set[str] = set()

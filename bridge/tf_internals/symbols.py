@@ -18,6 +18,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2, function_pb2, op_def_pb2
 from tensorflow.core.protobuf import rewriter_config_pb2
@@ -32,7 +33,7 @@ from tensorflow.python.eager.polymorphic_function import (
     polymorphic_function,
     tf_method_target,
 )
-from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops
+from tensorflow.python.framework import c_api_util, errors_impl, op_def_registry, ops, tensor_util
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 from tensorflow.python.framework.function_def_to_graph import function_def_to_graph
 from tensorflow.python.framework.graph_to_function_def import graph_to_function_def
@@ -754,6 +755,22 @@ def optimize_graph(concrete: ConcreteFunction) -> None:
     config = tf.compat.v1.ConfigProto()
     config.graph_options.rewrite_options.min_graph_nodes = -1
     tf_optimizer.OptimizeGraph(config, meta_graph)
+
+
+def constant_results(graph_def: tf.compat.v1.GraphDef, name: str) -> list[np.ndarray] | None:
+    """The values of a node's results; None where it fails, or a result is no array of numbers."""
+    values = []
+    with tf.Graph().as_default() as graph:
+        try:
+            tf.graph_util.import_graph_def(graph_def, name="")
+            for tensor in graph.get_operation_by_name(name).outputs:
+                value = tensor_util.try_evaluate_constant(tensor)
+                if value is None or tensor.dtype == tf.string:
+                    return None
+                values.append(value)
+        except (ValueError, tf.errors.OpError):
+            return None
+    return values
 
 
 # -- tf.function
