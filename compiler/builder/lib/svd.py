@@ -30,15 +30,6 @@ _SWEEPS = 40
 _TALL = 1.5  # rows to a column from which on it pays to take an orthogonal factor out before rotations
 
 
-def _norms(b: ComputationBuilder, parts: Sequence[Operand]) -> Operand:
-    rank = b.get_shape(parts[0]).rank
-    sums = [axis_sum(b, squares(b, p), [rank - 2, rank - 1]) for p in parts]
-    total = sums[0]
-    for one in sums[1:]:
-        total = total + one
-    return total
-
-
 def svd(b: ComputationBuilder, x: Operand, full: bool) -> tuple[Operand, Operand, Operand]:
     """(singular values in descending order, u, v) with x = u diag(s) v^H, by one-sided rotations."""
     *outer, rows, columns = b.get_shape(x).dims

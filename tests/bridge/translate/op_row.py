@@ -8,6 +8,7 @@ is a constant of the function.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import zlib
@@ -207,13 +208,18 @@ def _without_function(op: str) -> Callable[..., Any]:
     return function
 
 
+@functools.cache
+def _kernels(op: str) -> Sequence[Any]:
+    return kernels.get_registered_kernels_for_op(op).kernel
+
+
 def has_kernel(op: str, type_: str) -> bool:
     """Whether TensorFlow has a kernel of the op for CPUs with this element type (its attribute T or dtype)."""
     wanted = tf.as_dtype(type_).as_datatype_enum
     attr = next((a for a in op_def_registry.get(op).attr if a.name in ("T", "dtype")), None)
     if attr is not None and attr.HasField("allowed_values") and wanted not in attr.allowed_values.list.type:
         return False
-    for kernel in kernels.get_registered_kernels_for_op(op).kernel:
+    for kernel in _kernels(op):
         if kernel.device_type == "CPU":
             bounds = [
                 c.allowed_values.list.type
@@ -311,6 +317,7 @@ def check(op: str, wanted: Sequence[Run] | None = None) -> None:
 def _together(
     lines: Sequence[Run], variables: Sequence[Sequence[tf.Variable]]
 ) -> Callable[..., list[tf.Tensor]]:
+    @tf.autograph.experimental.do_not_convert  # a row has no Python control flow, and there are many
     def function(*tensors: tf.Tensor) -> list[tf.Tensor]:
         rest = iter(tensors)
         results = []
