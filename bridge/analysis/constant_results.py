@@ -10,12 +10,12 @@ has known sizes.
 from __future__ import annotations
 
 import numpy as np
-import tensorflow as tf
 
 from ..graph.graph import (
     Graph,
     GraphNode,
     Tensor,
+    constant_node,
     live_nodes,
     op_definition,
     output_types,
@@ -74,18 +74,11 @@ def _results(graph: Graph, node: GraphNode) -> list[np.ndarray] | None:
 def _constants(node: GraphNode, values: list[np.ndarray]) -> dict[str, GraphNode]:
     """The nodes that take the place of one: a constant, or a tuple of them."""
     if len(values) == 1:
-        return {node.name: _constant(node.name, values[0])}
-    parts = [_constant(f"{node.name}/constant_{k}", value) for k, value in enumerate(values)]
+        return {node.name: constant_node(node.name, values[0])}
+    parts = [constant_node(f"{node.name}/constant_{k}", value) for k, value in enumerate(values)]
     definition = NodeDef(name=node.name, op="IdentityN", input=[part.name for part in parts])
     definition.attr["T"].list.type.extend(output_types(node))
     inputs = [Tensor(part.name, 0) for part in parts]
     return {part.name: part for part in parts} | {
         node.name: GraphNode(node.name, "IdentityN", inputs, [], definition)
     }
-
-
-def _constant(name: str, value: np.ndarray) -> GraphNode:
-    definition = NodeDef(name=name, op="Const")
-    definition.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
-    definition.attr["dtype"].type = definition.attr["value"].tensor.dtype
-    return GraphNode(name, "Const", [], [], definition)

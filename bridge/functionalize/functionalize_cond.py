@@ -9,10 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from ...compiler.progress import Progress
-from ..graph.graph import SWITCHES, GraphNode, Tensor
+from ..graph.graph import SWITCHES, GraphNode, Tensor, constant_node
 from .branch_analysis import BranchGroup, Liveness, branch_bodies
 from .dataflow_graph import (
     Dataflow,
@@ -208,10 +209,7 @@ def _insert(
 
 def _number_constant(merge: GraphNode, tensor: Tensor) -> GraphNode:
     """A constant: the number of this input of a Merge, which is its second output where the input is alive."""
-    definition = tf.compat.v1.NodeDef(name=f"{merge.name}/tfbridge_index", op="Const")
-    definition.attr["dtype"].type = tf.int32.as_datatype_enum
-    definition.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(merge.inputs.index(tensor), tf.int32))
-    return GraphNode(definition.name, "Const", [], [], definition)
+    return constant_node(f"{merge.name}/tfbridge_index", np.asarray(merge.inputs.index(tensor), np.int32))
 
 
 def _remove(flow: Dataflow, group: BranchGroup, bodies: Bodies, name: str) -> None:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from ..tf_internals import symbols as tfp
@@ -174,6 +175,14 @@ def _node(definition: NodeDef, tensor: Callable[[str], Tensor]) -> GraphNode:
         else:
             inputs.append(tensor(name))
     return GraphNode(definition.name, definition.op, inputs, control, definition)
+
+
+def constant_node(name: str, value: np.ndarray) -> GraphNode:
+    """A new Const node."""
+    definition = NodeDef(name=name, op="Const")
+    definition.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    definition.attr["dtype"].type = definition.attr["value"].tensor.dtype
+    return GraphNode(name, "Const", [], [], definition)
 
 
 def sort(nodes: Mapping[str, GraphNode]) -> dict[str, GraphNode]:
