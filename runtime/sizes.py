@@ -167,11 +167,28 @@ class Assumptions:
 
 def _solved(size: Size, known: Mapping[str, AnySize]) -> dict[str, AnySize]:
     """A symbol by the others, or by a new one, for a size that is zero; else every symbol by its hint."""
+    size = _without_factors(size)
     symbols = [a for a in size.atoms() if not a.operator and a.key not in known]
     for symbol in symbols:
         if (linear := _linear(size, symbol, known)) and linear[0] in (1, -1):
             return {symbol.key: -linear[0] * linear[1]}
     return _multiple(size, known) or {symbol.key: symbol.hint for symbol in symbols}
+
+
+def _without_factors(size: Size) -> Size:
+    """A size that is zero where the given one is: without a number, and atoms above zero, that divide all terms."""
+    common = math.gcd(*(c for _, c in size.terms))
+    terms = [(monomial, c // common) for monomial, c in size.terms]
+    for atom in size.terms[-1][0]:
+        shorter = [(_without(m, (atom,)), c) for m, c in terms]
+        if (
+            atom.low is not None
+            and atom.low > 0
+            and len(terms) > 1
+            and all(m is not None for m, _ in shorter)
+        ):
+            terms = [(m, c) for m, c in shorter if m is not None]
+    return cast(Size, _make(terms))
 
 
 def _linear(size: Size, symbol: Atom, known: Mapping[str, AnySize]) -> tuple[int, AnySize] | None:
@@ -274,15 +291,23 @@ def _caller() -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
+class _Unknown:
+    """In the place of what has not been asked for."""
+
+
+_UNKNOWN = _Unknown()
+
+
 class Size(_Number):
     """A sum of products of atoms; never changed. `terms` are sorted: (atoms of the product, coefficient)."""
 
-    __slots__ = ("_hash", "_hint", "terms")
+    __slots__ = ("_hash", "_hint", "_low", "terms")
 
     def __init__(self, terms: tuple[tuple[_Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash: int | None = None
         self._hint: int | None = None
+        self._low: int | None | _Unknown = _UNKNOWN
 
     @property
     def hint(self) -> int:
@@ -302,11 +327,11 @@ class Size(_Number):
 
     # -- arithmetic
     def __add__(self, other: object) -> AnySize:
+        if isinstance(other, Size):
+            return _make((*self.terms, *other.terms))
         if isinstance(other, int):
-            return self._plus(other)
-        if not isinstance(other, Size):
-            return _estimate(self.hint + other) if isinstance(other, float) else NotImplemented
-        return _make((*self.terms, *other.terms))
+            return self._plus(other) if other else self
+        return _estimate(self.hint + other) if isinstance(other, float) else NotImplemented
 
     __radd__ = __add__
 
@@ -317,15 +342,17 @@ class Size(_Number):
         return Size((*rest, ((), total)) if total else rest)
 
     def __neg__(self) -> Size:
-        return Size(tuple((m, -c) for m, c in self.terms))
+        return Size(tuple([(m, -c) for m, c in self.terms]))
 
     def __pos__(self) -> Size:
         return self
 
     def __sub__(self, other: object) -> AnySize:
-        if not isinstance(other, Size | int):
-            return _estimate(self.hint - other) if isinstance(other, float) else NotImplemented
-        return self + -other
+        if isinstance(other, Size):
+            return _make([*self.terms, *[(m, -c) for m, c in other.terms]]) if other is not self else 0
+        if isinstance(other, int):
+            return self._plus(-other) if other else self
+        return _estimate(self.hint - other) if isinstance(other, float) else NotImplemented
 
     def __rsub__(self, other: object) -> AnySize:
         if not isinstance(other, int):
@@ -333,11 +360,13 @@ class Size(_Number):
         return -self + other
 
     def __mul__(self, other: object) -> AnySize:
-        if not isinstance(other, Size | int):
-            return _estimate(self.hint * other) if isinstance(other, float) else NotImplemented
+        if isinstance(other, Size):
+            return _make([(_product(m, n), c * d) for m, c in self.terms for n, d in other.terms])
         if isinstance(other, int):
-            return Size(tuple((m, c * other) for m, c in self.terms)) if other else 0
-        return _make([(tuple(sorted((*m, *n))), c * d) for m, c in self.terms for n, d in other.terms])
+            if other == 1:
+                return self
+            return Size(tuple([(m, c * other) for m, c in self.terms])) if other else 0
+        return _estimate(self.hint * other) if isinstance(other, float) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -345,7 +374,7 @@ class Size(_Number):
         return math.prod([self] * exponent)
 
     def __floordiv__(self, other: object) -> AnySize:
-        if not isinstance(other, Size | int):
+        if not isinstance(other, (Size, int)):
             return NotImplemented
         return divide(self, other)
 
@@ -355,7 +384,7 @@ class Size(_Number):
         return divide(other, self)
 
     def __mod__(self, other: object) -> AnySize:
-        if not isinstance(other, Size | int):
+        if not isinstance(other, (Size, int)):
             return NotImplemented
         return remainder(self, other)
 
@@ -372,10 +401,11 @@ class Size(_Number):
 
     # -- comparisons
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Size | int):
+        if isinstance(other, Size):
+            if self.terms == other.terms:
+                return True
+        elif not isinstance(other, int):
             return NotImplemented
-        if isinstance(other, Size) and self.terms == other.terms:
-            return True
         difference = self - other
         if isinstance(difference, int):
             return difference == 0
@@ -408,10 +438,13 @@ class Size(_Number):
 
     def lower(self) -> int | None:
         """A number that it is never below; None: none is known."""
-        known = self.terms[0][0][0].assumptions.lows
-        if self.terms not in known:
-            known[self.terms] = self._found_lower()
-        return known[self.terms]
+        if isinstance(self._low, _Unknown):
+            known = self.terms[0][0][0].assumptions.lows
+            low = known.get(self.terms, _UNKNOWN)
+            if isinstance(low, _Unknown):
+                low = known[self.terms] = self._found_lower()
+            self._low = low
+        return self._low
 
     def _found_lower(self) -> int | None:
         low = _lower_of_terms(self.terms)
@@ -503,16 +536,10 @@ def _lower_of_terms(terms: Sequence[tuple[_Monomial, int]]) -> int | None:
     Every atom is its lower bound and something that is not negative: the constant, where no other term of the
     expanded sum is negative.
     """
-    if all(len(monomial) < 2 for monomial, _ in terms):
-        constant = 0
-        for monomial, c in terms:
-            if not monomial:
-                constant += c
-            elif c < 0 or (low := monomial[0].low) is None:
-                return None
-            else:
-                constant += c * low
-        return constant
+    if terms[0][0] and terms[0][1] < 0:  # no other term has more factors, so that this one stays
+        return None
+    if (low := _lower_of_positive_terms(terms)) is not None:
+        return low
     total: dict[_Monomial, int] = {}
     for monomial, coefficient in terms:
         expanded: dict[_Monomial, int] = {(): coefficient}
@@ -521,7 +548,7 @@ def _lower_of_terms(terms: Sequence[tuple[_Monomial, int]]) -> int | None:
                 return None
             product: dict[_Monomial, int] = {}
             for rest, c in expanded.items():
-                key = tuple(sorted((*rest, atom))) if rest else (atom,)
+                key = (*rest, atom)  # which are in order, as those of the term
                 product[key] = product.get(key, 0) + c
                 product[rest] = product.get(rest, 0) + c * atom.low
             expanded = product
@@ -529,6 +556,20 @@ def _lower_of_terms(terms: Sequence[tuple[_Monomial, int]]) -> int | None:
             total[rest] = total.get(rest, 0) + c
     constant = total.pop((), 0)
     return constant if all(c >= 0 for c in total.values()) else None
+
+
+def _lower_of_positive_terms(terms: Sequence[tuple[_Monomial, int]]) -> int | None:
+    """The sum of terms of atoms that are at their lower bounds; None where it says nothing of other values."""
+    constant = 0
+    for monomial, c in terms:
+        if monomial and c < 0:
+            return None
+        for atom in monomial:
+            if atom.low is None or atom.low < 0 and len(monomial) > 1:
+                return None
+            c *= atom.low
+        constant += c
+    return constant
 
 
 def _order(term: tuple[_Monomial, int]) -> tuple[int, list[str]]:
@@ -546,12 +587,19 @@ def _make(terms: Iterable[tuple[_Monomial, int]]) -> AnySize:
     total: dict[_Monomial, int] = {}
     for monomial, c in terms:
         total[monomial] = total.get(monomial, 0) + c
-    nonzero = sorted((t for t in total.items() if t[1]), key=_order)
+    nonzero = [t for t in total.items() if t[1]]
     if not nonzero:
         return 0
-    if len(nonzero) == 1 and not nonzero[0][0]:
+    if len(nonzero) > 1:
+        nonzero.sort(key=_order)
+    elif not nonzero[0][0]:
         return nonzero[0][1]
     return Size(tuple(nonzero))
+
+
+def _product(one: _Monomial, other: _Monomial) -> _Monomial:
+    """The atoms of both, in order."""
+    return tuple(sorted((*one, *other))) if one and other else one or other
 
 
 def _positive(size: Size) -> Size:
@@ -658,7 +706,7 @@ def remainder(a: AnySize, b: AnySize) -> AnySize:
     return a - divide(a, b) * b
 
 
-def is_multiple(a: AnySize, b: int) -> bool:
+def is_multiple(a: AnySize, b: AnySize) -> bool:
     """Whether a % b is 0 whatever the values of symbols are; without a guard."""
     rest = remainder(a, b)
     return isinstance(rest, int) and rest == 0

@@ -314,3 +314,11 @@ def test_a_size_that_is_a_multiple(
     (size,) = values.values()
     assert estimate(size) == hint
     assert remainder(size, m) == 0 if isinstance(size, int) else not remainder(size, m)
+
+
+def test_equal_products_fix_no_common_factor() -> None:
+    assumptions = Assumptions()
+    n, m = assumptions.symbol("n", 5), assumptions.symbol("m", 32)
+    with tracing():
+        assert 4 * n * m == 128 * n
+    assert assumptions.equated() == {"m": 32}
