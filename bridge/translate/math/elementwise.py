@@ -259,7 +259,7 @@ def identity(node: Node) -> Value:
     return node.inputs[0]
 
 
-@translates("IdentityN", "_ArrayToList", "_ListToArray")
+@translates("IdentityN", "_ArrayToList", "_ListToArray", takes_sizes=every_input)
 def identity_n(node: Node) -> tuple[Value, ...]:
     return tuple(node.inputs)
 
@@ -304,7 +304,7 @@ def add_n(node: Node) -> Value:
     return total
 
 
-@translates("AccumulateNV2")
+@translates("AccumulateNV2", takes_sizes=every_input)
 def accumulate(node: Node) -> Value:
     return add_n(node)
 
@@ -317,9 +317,9 @@ def leaky_relu(node: Node) -> Operand:
     )
 
 
-@translates("LeakyReluGrad")
+@translates("LeakyReluGrad", takes_sizes=every_input)
 def leaky_relu_grad(node: Node) -> Operand:
-    dy, x = node[0], node[1]
+    dy, x = broadcast(node.b, node[0], node[1])
     slope = _like(node.b, dy, node.attr("alpha"))
     return node.b.select(node.b.gt(x, _like(node.b, x, 0)), dy, node.b.mul(dy, slope))
 

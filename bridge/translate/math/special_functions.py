@@ -21,7 +21,7 @@ from ..nn.nn import narrowed
 from ..node import Node
 from ..operands.axes import axis_of
 from ..operands.value_ranges import any_of
-from ..registry import translates
+from ..registry import every_input, translates
 from .broadcasting import broadcast
 
 _B = ComputationBuilder
@@ -50,20 +50,26 @@ UNARY: dict[str, Callable[[ComputationBuilder, Operand], Operand]] = {
 _REAL = frozenset({ElementType.F16, ElementType.BF16, _F32, _F64})
 
 
-@translates(*(op for op in UNARY if op not in complex_functions.UNARY), types={"T": _REAL})
-@translates(*(op for op in UNARY if op in complex_functions.UNARY), types={"T": _REAL | COMPLEXES})
+@translates(
+    *(op for op in UNARY if op not in complex_functions.UNARY), takes_sizes=every_input, types={"T": _REAL}
+)
+@translates(
+    *(op for op in UNARY if op in complex_functions.UNARY),
+    takes_sizes=every_input,
+    types={"T": _REAL | COMPLEXES},
+)
 def unary(node: Node) -> Operand:
     if node.element_type(0) in COMPLEXES:
         return complex_functions.apply(node.b, node.op, node[0])
     return narrowed(node.b, UNARY[node.op](node.b, widened(node.b, node[0])), node.element_type(0))
 
 
-@translates("NextAfter")
+@translates("NextAfter", takes_sizes=every_input)
 def next_float(node: Node) -> Operand:
     return next_after(node.b, *broadcast(node.b, node[0], node[1]))
 
 
-@translates("PopulationCount")
+@translates("PopulationCount", takes_sizes=every_input)
 def population_count(node: Node) -> Operand:
     return node.b.convert_element_type(node.b.population_count(node[0]), ElementType.U8)
 

@@ -13,7 +13,7 @@ from ...graph.graph import Graph, GraphNode
 from ..math.elementwise import UNARY
 from ..math.reductions import reduce
 from ..node import Node
-from ..registry import translates
+from ..registry import every_input, translates
 from ..translator import translate_node
 from .nn import narrowed
 
@@ -213,7 +213,7 @@ def fused_batch_norm(node: Node) -> Sequence[Operand]:
     return [y, *rest]
 
 
-@translates("_UnaryOpsComposition")
+@translates("_UnaryOpsComposition", takes_sizes=every_input)
 def unary_composition(node: Node) -> Operand:
     value = node[0]
     for op in node.attr("op_names"):

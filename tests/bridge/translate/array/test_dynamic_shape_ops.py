@@ -41,6 +41,15 @@ def elementwise(x: tf.Tensor, m: tf.Tensor) -> Any:
     )
 
 
+def activations(x: tf.Tensor, m: tf.Tensor) -> Any:
+    rows = tf.boolean_mask(x, m)
+    with tf.GradientTape() as tape:
+        tape.watch(rows)
+        y = tf.nn.gelu(rows) + tf.nn.silu(rows) + tf.nn.leaky_relu(rows) + tf.sinh(rows) + tf.atan(rows)
+        y = y + tf.math.lgamma(2.0 + rows * rows) + tf.math.add_n([rows, y])
+    return y, tape.gradient(y, rows), tf.identity_n([rows, y])
+
+
 def coordinates(x: tf.Tensor, m: tf.Tensor) -> Any:
     at = tf.where(x > 0.5)
     return at, tf.gather_nd(x, at), tf.gather(x, tf.where(m)), tf.expand_dims(tf.gather_nd(x, at), 1)
@@ -230,6 +239,7 @@ COMPILED = (
     matching_rows,
     reduced,
     elementwise,
+    activations,
     coordinates,
     losses,
     run_time_shapes,
