@@ -17,7 +17,7 @@ import numpy as np
 from ...compiler.ir.element_types import ElementType, float_info
 from ...compiler.ir.module import Instruction
 from ...compiler.ops import Opcode, is_op
-from ...runtime.sizes import AnySize, Size, as_size
+from ...runtime.sizes import AnySize, Size, as_size, is_multiple, surely_less
 
 _MAX_DENOMINATOR = 1 << 10  # of constants: others would leave no room for sizes
 
@@ -87,7 +87,13 @@ def compared(relation: Callable[[AnySize, AnySize], bool], a: object, b: object)
 
 def divided(a: Quotient, b: Quotient) -> Quotient | None:
     """a / b, rounded where b is no power of two; None where b is no positive number."""
-    if a.is_rounded or b.is_rounded or not isinstance(b.size, int) or b.size <= 0:
+    if a.is_rounded or b.is_rounded:
+        return None
+    if isinstance(b.size, Size):  # whose quotient is known where nothing remains
+        size, divisor = a.size * b.divisor, a.divisor * b.size
+        is_whole = surely_less(0, divisor) and is_multiple(size, divisor)
+        return Quotient(size // divisor, 1) if is_whole else None
+    if b.size <= 0:
         return None
     is_rounded = bool(b.size & (b.size - 1))
     return Quotient(a.size * b.divisor, a.divisor * b.size, is_rounded)

@@ -216,6 +216,20 @@ def _reach(span: _Span) -> int:
     return (span.count - 1) * abs(span.step) + 1 if span.count else 0
 
 
+def span_within(first: int | None, last: int | None, step: int, length: int) -> tuple[int, int]:
+    """(start, number of elements) of a Python slice of so many; of sizes that are known at run time only too."""
+    low, high = (0, length) if step > 0 else (-1, length - 1)
+    ends = []
+    for end, default in ((first, low if step > 0 else high), (last, high if step > 0 else low)):
+        if end is None:
+            ends.append(default)
+            continue
+        place = end + length if end < 0 else end
+        ends.append(low if place < low else high if place > high else place)
+    start, stop = ends
+    return start, max(0, -(-(stop - start) // step) if step > 0 else -(-(start - stop) // -step))
+
+
 def ellipsis_of(mask: int, specs: int) -> int | None:
     """The number of the range, of as many, that stands for axes taken whole. Raises: ShapeError  there are several."""
     numbers = [k for k in range(specs) if mask >> k & 1]
@@ -270,8 +284,7 @@ def _span(node: Node, k: int | None, dim: int) -> tuple[_Span, list[Operand]]:
         for name, open_ in zip(("begin", "end"), is_open)
     ]
     if all(open_ or end is not None for open_, end in zip(is_open, ends)):
-        start, stop, _ = slice(ends[0], ends[1], step).indices(dim)
-        count = len(range(start, stop, step))
+        start, count = span_within(ends[0], ends[1], step, dim)
         return _Span(start if count else 0, step, count), []
     size = (
         None

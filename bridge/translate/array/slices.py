@@ -20,6 +20,7 @@ from .dynamic_slices import (
     gradient_constants,
     pad_constants,
     slice_constants,
+    span_within,
     strided_slice_constants,
 )
 from .gather import gather_axis
@@ -91,8 +92,7 @@ def strided_slice_plan(
         first, last = (
             None if masks[name] >> k & 1 else ends[k] for name, ends in (("begin", begin), ("end", end))
         )
-        start, stop = _ends_within(first, last, step, length)
-        count = max(0, -(-(stop - start) // step) if step > 0 else -(-(start - stop) // -step))
+        start, count = span_within(first, last, step, length)
         axes.append((start, step, count))
         sliced.append(count)
         final.append(count)
@@ -125,19 +125,6 @@ def _slice_known(
 ) -> Operand:
     axes, _, final = strided_slice_plan(node, node.b.get_shape(operand).dims, begin, end, strides)
     return node.b.reshape(take_strided(node, operand, axes), final)
-
-
-def _ends_within(first: int | None, last: int | None, step: int, length: int) -> tuple[int, int]:
-    """Start and stop of a Python slice of so many elements; of sizes that are known at run time only too."""
-    low, high = (0, length) if step > 0 else (-1, length - 1)
-    ends = []
-    for end, default in ((first, low if step > 0 else high), (last, high if step > 0 else low)):
-        if end is None:
-            ends.append(default)
-            continue
-        place = end + length if end < 0 else end
-        ends.append(low if place < low else high if place > high else place)
-    return ends[0], ends[1]
 
 
 def take_strided(node: Node, operand: Operand, axes: Sequence[tuple[int, int, int]]) -> Operand:

@@ -11,15 +11,16 @@ from ....compiler.builder.lib.matrices import widened
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ....runtime.sizes import as_size, is_symbolic
+from ....runtime.sizes import as_size, is_symbolic, larger
 from ..array.gather import gather_axis
 from ..array.scatter_gather import scatter_rows
 from ..math.reductions import reduce, reducer
-from ..nn.nn import narrowed
+from ..nn.nn import full_quotient, narrowed
 from ..node import Node
 from ..registry import translates
 
 _F32, _S32 = ElementType.F32, ElementType.S32
+Taps = list[tuple[Operand, Operand]]  # for every output pixel of an axis: an input pixel, and its weight
 _MAX_TAPS = 8  # of a pixel; a product of matrices takes less time than more of them
 
 
@@ -56,16 +57,18 @@ def _linear_places(
     if not is_symbolic([size, new_size]):
         known = _linear(size, new_size, corners, centres)
         return b.constant(known[0]), b.constant(known[1]), b.constant(known[2])
-    at = _places(b, size, new_size, corners)
+    at = pixel_places(b, size, new_size, corners)
     if centres:
-        at = _places(b, size, new_size, corners, 0.5) - b.scalar_like(at, 0.5)
+        at = pixel_places(b, size, new_size, corners, 0.5) - b.scalar_like(at, 0.5)
     lower = b.floor(at)
     low, high = (b.convert_element_type(x, _S32) for x in (lower, b.ceil(at)))
     last = b.broadcast(b.constant(size - 1, _S32), (new_size,))
     return b.max(low, b.full_like(low, 0)), b.min(high, last), at - lower
 
 
-def _places(b: ComputationBuilder, size: int, new_size: int, corners: bool, shift: float = 0.0) -> Operand:
+def pixel_places(
+    b: ComputationBuilder, size: int, new_size: int, corners: bool, shift: float = 0.0
+) -> Operand:
     """The number of every output pixel of an axis, shifted, as input pixels; sizes are known at run time only."""
     if corners and new_size > 1:
         sizes = size - 1, new_size - 1
@@ -121,7 +124,7 @@ def resampled(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
     b = node.b
     pixels, shares = _taps(matrix)
     if pixels.shape[1] > _MAX_TAPS:
-        return _times_matrix(b, x, axis, b.constant(matrix, b.get_shape(x).element_type))
+        return times_matrix(b, x, axis, b.constant(matrix, b.get_shape(x).element_type))
     # An axis after the other: fused, each pixel of the first were computed for each tap.
     x = b.optimization_barrier(x)
     total = None
@@ -135,7 +138,8 @@ def resampled(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
     return total
 
 
-def _times_matrix(b: ComputationBuilder, x: Operand, axis: int, matrix: Operand) -> Operand:
+def times_matrix(b: ComputationBuilder, x: Operand, axis: int, matrix: Operand) -> Operand:
+    """An axis of [batch, height, width, channels] multiplied by a matrix [new, old]."""
     product = b.dot_general(x, matrix, ([axis], [1]), ([], []))
     return b.transpose(product, (0, 3, 1, 2) if axis == 1 else (0, 1, 3, 2))
 
@@ -158,27 +162,29 @@ def resize_bilinear_grad(node: Node) -> Operand:
     x = b.convert_element_type(node["grads"], compute_type)
     for axis, size, new_size in image_sizes(node, dims, node.shape("grads")[1:3]):
         if is_symbolic([size, new_size]):
-            matrix = b.convert_element_type(_symbolic_matrix(b, size, new_size, *centering), compute_type)
-            x = _times_matrix(b, x, axis, matrix)
+            low, high, weight = _linear_places(b, size, new_size, *centering)
+            taps = [(low, b.full_like(weight, 1) - weight), (high, weight)]
+            matrix = b.convert_element_type(symbolic_matrix(b, size, new_size, taps), compute_type)
+            x = times_matrix(b, x, axis, matrix)
         else:
             x = resampled(node, x, axis, _linear_matrix(size, new_size, *centering))
     return b.convert_element_type(x, type_)
 
 
-def _symbolic_matrix(
-    b: ComputationBuilder, size: int, new_size: int, corners: bool, centres: bool
-) -> Operand:
+def symbolic_matrix(b: ComputationBuilder, size: int, new_size: int, taps: Taps) -> Operand:
     """The weight of every input pixel (row) in every output pixel (column) of an axis."""
-    low, high, weight = _linear_places(b, size, new_size, corners, centres)
     dims = size, new_size
-    row = b.iota(Shape(_S32, dims), 0)
-    weight, low, high = (b.broadcast_in_dim(x, dims, [1]) for x in (weight, low, high))
-    one, none = b.full_like(weight, 1), b.full_like(weight, 0)
-    return b.select(b.eq(row, low), one - weight, none) + b.select(b.eq(row, high), weight, none)
+    row, total = b.iota(Shape(_S32, dims), 0), None
+    for pixels, share in taps:
+        column = b.broadcast_in_dim(share, dims, [1])
+        part = b.select(b.eq(row, b.broadcast_in_dim(pixels, dims, [1])), column, b.full_like(column, 0))
+        total = part if total is None else total + part
+    assert total is not None
+    return total
 
 
 def _linear_matrix(size: int, new_size: int, corners: bool, centres: bool) -> np.ndarray:
-    """As `_symbolic_matrix`, as numbers."""
+    """As `symbolic_matrix`, as numbers."""
     lower, upper, upper_weight = _linear(size, new_size, corners, centres)
     matrix = np.zeros((size, new_size), np.float32)
     np.add.at(matrix, (lower, np.arange(new_size)), 1 - upper_weight)
@@ -191,7 +197,9 @@ def _nearest(node: Node, size: int, new_size: int) -> Operand:
     b = node.b
     if not is_symbolic([size, new_size]):
         return b.constant(_nearest_pixels(node, size, new_size))
-    at = _places(b, size, new_size, bool(node.attr("align_corners")), 0.5 * node.attr("half_pixel_centers"))
+    at = pixel_places(
+        b, size, new_size, bool(node.attr("align_corners")), 0.5 * node.attr("half_pixel_centers")
+    )
     if node.attr("align_corners"):
         at = at + b.scalar_like(at, 0.5)
     places = b.convert_element_type(b.floor(at), _S32)
@@ -318,8 +326,9 @@ def adjust_contrast(node: Node) -> Operand:
     b, shape = node.b, node.array_shape(0)
     x = b.convert_element_type(node[0], _F32)
     height, width = shape.rank - 3, shape.rank - 2
-    count = max(shape.dims[height] * shape.dims[width], 1)
-    mean = reduce(b, x, "add", [height, width]) * b.constant(1 / count, _F32)
+    count = larger(shape.dims[height] * shape.dims[width], 1)
+    total = reduce(b, x, "add", [height, width])
+    mean = total * full_quotient(b, total, 1, count)
     other_axes = [a for a in range(shape.rank) if a not in (height, width)]
     mean = b.broadcast_in_dim(mean, shape.dims, other_axes)
     return narrowed(b, (x - mean) * node["contrast_factor"] + mean, shape.element_type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -12,13 +13,22 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
-from ..array.gather import gather_points
+from ....runtime.sizes import is_symbolic
+from ..array.gather import gather_axis, gather_points
 from ..array.scatter_gather import scatter_points
 from ..math.reductions import reduce
 from ..node import Node
 from ..operands.value_ranges import any_of, check_indices
 from ..registry import translates
-from .images import image_sizes, resampled, scale_of
+from .images import (
+    Taps,
+    image_sizes,
+    pixel_places,
+    resampled,
+    scale_of,
+    symbolic_matrix,
+    times_matrix,
+)
 
 _F32, _F64, _S32 = ElementType.F32, ElementType.F64, ElementType.S32
 Weights = tuple[np.ndarray, np.ndarray]  # for every output pixel: input pixels, and the weight of each
@@ -34,6 +44,7 @@ def _matrix(weights: Weights, size: int) -> np.ndarray:
 # -- bicubic
 # Source: tensorflow/core/kernels/image/resize_bicubic_op.cc, which looks weights up in a table of 1025 places.
 _PLACES = 1 << 10
+_LEAST_TOTAL = float(1000 * np.finfo(np.float32).tiny)
 
 
 def _cubic_table(a: float) -> np.ndarray:
@@ -61,9 +72,34 @@ def _cubic(node: Node, size: int, new_size: int) -> Weights:
     return pixels, shares
 
 
+def _symbolic_cubic(node: Node, size: int, new_size: int) -> Taps:
+    """As `_cubic`, where sizes are known at run time only."""
+    b, half = node.b, bool(node.attr("half_pixel_centers"))
+    at = pixel_places(b, size, new_size, bool(node.attr("align_corners")), 0.5 * half)
+    at = at - b.full_like(at, 0.5 * half)
+    low = b.floor(at)
+    place = b.convert_element_type(b.round_nearest_even((at - low) * b.full_like(at, _PLACES)), _S32)
+    other, first = b.full_like(place, _PLACES) - place, b.convert_element_type(low, _S32)
+    table = _cubic_table(-0.5 if half else -0.75)
+    last = b.broadcast(b.constant(size - 1, _S32), (new_size,))
+    taps = []
+    for shift, (index, column) in enumerate([(place, 1), (place, 0), (other, 0), (other, 1)], -1):
+        share = gather_axis(node, b.constant(table[:, column]), index, 0, 0)
+        position = first + b.full_like(first, shift)
+        pixels = b.min(b.max(position, b.full_like(position, 0)), last)
+        if half:
+            share = b.select(b.eq(pixels, position), share, b.full_like(share, 0))
+        taps.append((pixels, share))
+    if not half:
+        return taps
+    total = functools.reduce(b.add, (share for _, share in taps))
+    usable = b.ge(b.abs(total), b.full_like(total, _LEAST_TOTAL))
+    return [(pixels, b.select(usable, b.div(share, total), share)) for pixels, share in taps]
+
+
 def _normalized(shares: np.ndarray) -> np.ndarray:
     total = shares.sum(1, keepdims=True, dtype=np.float32)
-    usable = np.abs(total) >= 1000 * np.finfo(np.float32).tiny
+    usable = np.abs(total) >= _LEAST_TOTAL
     return np.where(usable, shares / np.where(usable, total, 1), shares).astype(np.float32)
 
 
@@ -71,8 +107,23 @@ def _normalized(shares: np.ndarray) -> np.ndarray:
 def resize_bicubic(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
-        x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size))
+        if is_symbolic((size, new_size)):
+            x = _sum_of_taps(node, x, axis, _symbolic_cubic(node, size, new_size))
+        else:
+            x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size))
     return x
+
+
+def _sum_of_taps(node: Node, x: Operand, axis: int, taps: Taps) -> Operand:
+    """Images whose pixels along an axis are sums of weighted ones."""
+    b, total = node.b, None
+    x = b.optimization_barrier(x)  # as in `resampled`
+    for pixels, share in taps:
+        taken = gather_axis(node, x, pixels, axis, 0)
+        part = taken * b.broadcast_in_dim(share, b.get_shape(taken).dims, [axis])
+        total = part if total is None else total + part
+    assert total is not None
+    return total
 
 
 @translates("ResizeBicubicGrad")
@@ -80,7 +131,11 @@ def resize_bicubic_grad(node: Node) -> Operand:
     b, type_ = node.b, node.element_type("original_image")
     x = b.convert_element_type(node["grads"], type_)
     for axis, size, new_size in image_sizes(node, node.shape("original_image"), node.shape("grads")[1:3]):
-        x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size).T)
+        if is_symbolic((size, new_size)):
+            matrix = symbolic_matrix(b, size, new_size, _symbolic_cubic(node, size, new_size))
+            x = times_matrix(b, x, axis, b.convert_element_type(matrix, type_))
+        else:
+            x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size).T)
     return x
 
 
@@ -207,7 +262,7 @@ def _crop_places(b: ComputationBuilder, boxes: Operand, axis: int, size: int, cr
     """Where in an image's height (0) or width (1) the pixels of the crops lie: f32[boxes, wanted]."""
     count = b.get_shape(boxes).dims[0]
     start, end = (b.reshape(b.slice_in_dim(boxes, k, k + 1, 1, 1), (count,)) for k in (axis, axis + 2))
-    dims, last = (count, crop_size), b.constant(float(size - 1), _F32)
+    dims, last = (count, crop_size), b.constant(size - 1, _F32)
     if crop_size > 1:
         step = (end - start) * last / b.constant(float(crop_size - 1), _F32)
         at = b.broadcast_in_dim(b.iota(Shape(_F32, (crop_size,)), 0), dims, [1])
@@ -315,10 +370,10 @@ def crop_and_resize_grad_boxes(node: Node) -> Operand:
         slope = reduce(b, slope * node["grads"], "add", [3])
         slope = b.select(inside, slope, b.full_like(slope, 0))
         size, count = dims[axis + 1], crop_sizes[axis]
-        steps = np.arange(count) * ((size - 1) / (count - 1)) if count > 1 else np.array([0.5 * (size - 1)])
-        ends = b.constant(steps.astype(np.float32))
-        for share_of in (b.constant((size - 1 - steps).astype(np.float32)), ends):
-            along = b.broadcast_in_dim(share_of, b.get_shape(slope).dims, [axis + 1])
+        steps = np.arange(count, dtype=np.float32) / (count - 1) if count > 1 else np.array([0.5], np.float32)
+        last = b.broadcast(b.constant(size - 1, _F32), (count,))
+        for shares in (1 - steps, steps):
+            along = b.broadcast_in_dim(b.constant(shares) * last, b.get_shape(slope).dims, [axis + 1])
             columns.append(reduce(b, slope * along, "add", [1, 2]))
     order = [columns[0], columns[2], columns[1], columns[3]]
     return b.concat_in_dim([b.reshape(c, (node.shape("boxes")[0], 1)) for c in order], 1)

@@ -11,6 +11,7 @@ from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import smaller
 from ..array.gather import gather_axis
 from ..node import Node
 from ..operands.value_ranges import check_indices
@@ -143,7 +144,7 @@ def _longest(rows: int, columns: int, low: int, high: int) -> int:
             f"lower_diag_index must be larger than {-rows} and upper_diag_index smaller than {columns}, "
             f"got {low}, {high}"
         )
-    return min(rows + min(high, 0), columns - max(low, 0))
+    return smaller(rows + min(high, 0), columns - max(low, 0))
 
 
 def _diagonals_of(node: Node, padding: Operand) -> Operand:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ....compiler.builder.computation_builder import Operand
 from ....compiler.errors import ShapeError
+from ....runtime.sizes import is_symbolic
 from ..node import Node
 from ..registry import translates
 
@@ -40,6 +41,6 @@ def real_fft(node: Node) -> Operand:
             f"Input dims must be at least {target_dims} for fft_length {lengths} but got: {list(dims)}"
         )
     operand = node[0]
-    if list(dims) != target_dims:
+    if is_symbolic(dims[len(dims) - axes :]) or list(dims) != target_dims:
         operand = node.b.slice(operand, [0] * len(dims), target_dims)
     return node.b.fft(operand, "IRFFT" if inverse else "RFFT", lengths)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,7 @@ from ....compiler.builder.computation_builder import ComputationBuilder, Operand
 from ....compiler.builder.lib import complex_functions
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import COMPLEXES, FLOATS, INTEGERS, ElementType
+from ....runtime.sizes import AnySize, as_size, surely_less
 from ...graph.graph import GraphNode
 from ...tf_internals import symbols as tfp
 from ...tf_internals.dtypes import element_type
@@ -19,6 +21,7 @@ from ..node import Node
 from ..operands.dynamic_dims import size_of, with_first
 from ..operands.value_ranges import check_divisor, check_not_negative, note_floored
 from ..registry import every_input, first_input, translates
+from ..size_evaluation import holds_sizes
 from ..values import Optional, TensorList, Value
 from .broadcasting import assume_same_size, broadcast, broadcast_to, with_same_size
 from .float_to_integer import float_to_integer
@@ -272,12 +275,36 @@ def nothing(node: Node) -> None:
 @translates(*BINARY, takes_sizes=every_input)
 def binary(node: Node) -> Operand:
     x, y = broadcast(node.b, node[0], node[1])
+    if node.op in _FLOORED and (sizes := _floored_sizes(node, x, y)) is not None:
+        return sizes
     if node.op in _WITH_ERRORS and _is_integer(node.b, x) and node.b.get_shape(x).elements:
         _WITH_ERRORS[node.op](node, node[1])
     result = BINARY[node.op](node.b, x, y)
-    if node.op in ("FloorDiv", "FloorMod") and _is_integer(node.b, x):
+    if node.op in _FLOORED and _is_integer(node.b, x):
         note_floored(node, result)
     return result
+
+
+_FLOORED: dict[str, Callable[[AnySize, AnySize], AnySize]] = {
+    "FloorDiv": operator.floordiv,
+    "FloorMod": operator.mod,
+}
+
+
+def _floored_sizes(node: Node, x: Operand, y: Operand) -> Operand | None:
+    """The quotients or remainders of sizes known at run time only; None where an operand is none, a type may be too
+    narrow for it, or a divisor may be below 1. Tests of signs would be guards, as that nothing remains."""
+    if node.element_type(0) not in (ElementType.S32, ElementType.S64):
+        return None
+    dividends, divisors = node.context.constant_value(x), node.context.constant_value(y)
+    if dividends is None or divisors is None or not (holds_sizes(dividends) or holds_sizes(divisors)):
+        return None
+    pairs = [(as_size(a), as_size(b)) for a, b in zip(dividends.flat, divisors.flat)]
+    if not all(surely_less(0, b) for _, b in pairs):
+        return None
+    values = np.empty(len(pairs), object)
+    values[:] = [_FLOORED[node.op](a, b) for a, b in pairs]
+    return node.b.constant(values.reshape(dividends.shape), node.b.get_shape(x).element_type)
 
 
 # Of integers, by what their second operand must not be.

@@ -16,7 +16,7 @@ from ....compiler.errors import ShapeError, UnsupportedError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
 from ....compiler.ops import ConvolutionDims
-from ....runtime.sizes import larger
+from ....runtime.sizes import larger, surely_less
 from ..array.scatter_gather import finite_limits, scatter_rows
 from ..array.slices import mirrored
 from ..image.images import bilinear
@@ -440,7 +440,8 @@ def _at_largest(
     shape = b.get_shape(x)
     type_ = shape.element_type
     best = chosen = seen = None
-    is_padded = any(low > 0 or high > 0 for low, high in _windows(shape.rank, layout, geometry)[2])
+    paddings = itertools.chain(*_windows(shape.rank, layout, geometry)[2])
+    is_padded = not all(surely_less(size, 1) for size in paddings)
     is_inside = b.broadcast(b.constant(True), shape.dims)
     for element, value, inside in zip(
         _window_elements(b, x, initial(b, "max", type_), layout, geometry),

@@ -15,7 +15,7 @@ from ..math.reductions import reduce
 from ..node import Node
 from ..registry import every_input, translates
 from ..translator import translate_node
-from .nn import narrowed
+from .nn import full_quotient, narrowed
 
 _BASES = {
     "_FusedMatMul": "MatMul",
@@ -178,7 +178,8 @@ def fused_normalization(node: Node) -> Operand:
         return b.broadcast_in_dim(b.reshape(value, [shape.dims[axis] for axis in of]), shape.dims, of)
 
     def mean(value: Operand) -> Operand:
-        return _scaled(b, reduce(b, value, "add", axes), 1 / count if count else math.nan)
+        total = reduce(b, value, "add", axes)
+        return b.mul(total, full_quotient(b, total, 1, count))
 
     x, scale, offset = (widened(b, node[k]) for k in range(3))
     centred = b.sub(x, along(mean(x), channel_axes))

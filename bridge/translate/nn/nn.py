@@ -10,6 +10,7 @@ from ....compiler.builder.lib.matrices import widened
 from ....compiler.errors import ShapeError
 from ....compiler.ir.element_types import ElementType
 from ....compiler.ir.shape import Shape
+from ....runtime.sizes import is_symbolic, larger
 from ..math.broadcasting import assume_same_size, broadcast
 from ..math.reductions import reduce
 from ..node import Node
@@ -122,6 +123,14 @@ def _full(b: ComputationBuilder, like: Operand, value: float) -> Operand:
     return b.broadcast(b.constant(value, shape.element_type), shape.dims)
 
 
+def full_quotient(b: ComputationBuilder, like: Operand, dividend: int, divisor: int) -> Operand:
+    """The quotient of two sizes; NaN where the divisor is 0."""
+    if is_symbolic((dividend, divisor)):
+        type_, dims = b.get_shape(like).element_type, b.get_shape(like).dims
+        return b.broadcast(b.div(b.constant(dividend, type_), b.constant(divisor, type_)), dims)
+    return _full(b, like, dividend / divisor if divisor else math.nan)
+
+
 def _check_features(node: Node, axis: int, *names: str) -> None:
     """Raises: ShapeError  one of these operands has not one number for every feature."""
     features = node.shape("x")[axis]
@@ -144,11 +153,11 @@ def fused_batch_norm(node: Node) -> tuple[Operand, ...]:
     others = [a for a in range(shape.rank) if a != axis]
     count = shape.elements // max(shape.dims[axis], 1)
     if node.attr("is_training"):
-        scale_of = _full(b, scale, 1.0 / count if count else math.nan)
+        scale_of = full_quotient(b, scale, 1, count)
         mean = b.mul(reduce(b, x, "add", others), scale_of)
         centred = b.sub(x, _along(b, mean, shape.dims, axis))
         variance = b.mul(reduce(b, b.mul(centred, centred), "add", others), scale_of)
-        unbiased = b.mul(variance, _full(b, variance, count / max(count - 1, 1)))
+        unbiased = b.mul(variance, full_quotient(b, variance, count, larger(count - 1, 1)))
         factor = node.attr("exponential_avg_factor")
         new_mean, new_variance = mean, unbiased
         if factor is not None and factor != 1.0:
@@ -181,7 +190,7 @@ def fused_batch_norm_grad(node: Node) -> tuple[Operand, ...]:
     projected = reduce(b, b.mul(dy, centred), "add", others)
     d_scale = b.mul(projected, inverse)
     if node.attr("is_training"):
-        count = _full(b, mean, 1.0 / max(1, shape.elements // max(shape.dims[axis], 1)))
+        count = full_quotient(b, mean, 1, larger(shape.elements // max(shape.dims[axis], 1), 1))
         mean_dy = b.mul(d_offset, count)
         slope = b.mul(b.mul(projected, count), b.mul(inverse, inverse))
         inner = b.sub(

@@ -252,7 +252,7 @@ def check_points(node: Node, indices: Operand, dims: Sequence[int]) -> None:
             raise ShapeError(f"an index of {np.argwhere(bad)[0].tolist()} does not index into {list(dims)}")
         return
     top = _extreme(b, Opcode.MAXIMUM, _unsigned(b, indices), range(shape.rank - 1))
-    above = b.ge(b.convert_element_type(top, ElementType.U64), b.constant(np.array(dims, np.uint64)))
+    above = b.ge(b.convert_element_type(top, ElementType.U64), b.constant(dims, ElementType.U64))
     node.bail_out_if(any_of(b, above, [0]), f"an index does not index into {list(dims)}")
     note_points(node.context, indices, dims)
 
@@ -265,9 +265,7 @@ def any_of(b: ComputationBuilder, tests: Operand, axes: Sequence[int]) -> Operan
 def out_of_range(b: ComputationBuilder, indices: Operand, dims: Sequence[int]) -> Operand:
     """For every index in vectors along the last axis, whether it is not in [0, dim)."""
     unsigned, shape = b.convert_element_type(_unsigned(b, indices), ElementType.U64), b.get_shape(indices)
-    return b.ge(
-        unsigned, b.broadcast_in_dim(b.constant(np.array(dims, np.uint64)), shape.dims, [shape.rank - 1])
-    )
+    return b.ge(unsigned, b.broadcast_in_dim(b.constant(dims, ElementType.U64), shape.dims, [shape.rank - 1]))
 
 
 def check_divisor(node: Node, divisor: Operand) -> None:

@@ -188,7 +188,7 @@ def _is_computed_transposed(problem: GemmProblem) -> bool:
     strides = problem.c_strides
     if problem.weights_type is not None:
         return False
-    return problem.m > 1 and (problem.n == 1 or (strides[-1] != 1 and strides[-2] == 1))
+    return (problem.n == 1 or (strides[-1] != 1 and strides[-2] == 1)) and problem.m > 1
 
 
 class _Tasks(NamedTuple):

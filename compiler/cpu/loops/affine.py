@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 
-from ....runtime.sizes import larger, smaller, surely_less
+from ....runtime.sizes import is_symbolic, larger, smaller, surely_less
 
 _serial = itertools.count()
 _NO_LOW, _NO_HIGH = -(1 << 62), 1 << 62  # bounds that are none
@@ -144,12 +144,13 @@ def _simplified(constant: int, factors: dict[Symbol, int], low: int, high: int) 
         terms.sort(key=_age)
     own_low = own_high = constant
     for symbol, c in terms:
-        if c >= 0:
-            own_low += c * symbol.low
-            own_high += c * symbol.high
-        else:
-            own_low += c * symbol.high
-            own_high += c * symbol.low
+        ends = c * symbol.low, c * symbol.high
+        if isinstance(c, int):
+            own_low += ends[c < 0]
+            own_high += ends[c >= 0]
+        else:  # a size whose sign need not be known
+            own_low += smaller(*ends)
+            own_high += larger(*ends)
     if low is _NO_LOW and high is _NO_HIGH:
         return Affine(constant, tuple(terms), own_low, own_high)
     return Affine(constant, tuple(terms), larger(low, own_low), smaller(high, own_high))
@@ -283,7 +284,9 @@ def _split(a: Affine, divisor: int) -> tuple[Affine, Affine]:
 
 def lane_offsets(a: Affine, symbol: Symbol) -> tuple[Affine, list[int]] | None:
     """(rest, offsets): `a` is rest + offsets[k] where the symbol has its k-th value. None where `a` depends on it in
-    another way."""
+    another way, or the number of its values is known at run time only."""
+    if is_symbolic((symbol.low, symbol.high)):
+        return None
     values = range(symbol.low, symbol.high + 1)
     rest, offsets = Affine.number(a.constant), [0] * len(values)
     for term, c in a.terms:

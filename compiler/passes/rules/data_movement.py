@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....runtime.sizes import is_symbolic, smaller
+from ....runtime.sizes import is_symbolic, smaller, surely_less
 from ...ir.literal import Literal
 from ...ir.module import Instruction, make
 from ...ops import (
@@ -199,7 +199,8 @@ def slice_of_pad(i: Instruction) -> Instruction | None:
         return None
     x, low = inner.operands[0], inner.op.low
     start, limit = (tuple(v - b for v, b in zip(field, low)) for field in (op.start, op.limit))
-    if any(a < 0 for a in start) or any(b > size for b, size in zip(limit, x.shape.dims)):
+    ends = zip(start, limit, x.shape.dims)
+    if not all(surely_less(-1, first) and surely_less(last, size + 1) for first, last, size in ends):
         return None
     return make(Slice(start, limit, op.strides), x)
 
@@ -229,7 +230,7 @@ def pad_that_cuts(i: Instruction) -> Instruction | None:
     assert isinstance(op, Pad)
     if (
         any(op.interior)
-        or any(v > 0 for v in (*op.low, *op.high))
+        or not all(surely_less(v, 1) for v in (*op.low, *op.high))
         or not i.shape.elements
         or x.shape == i.shape
     ):
