@@ -125,15 +125,20 @@ def resampled(node: Node, x: Operand, axis: int, matrix: np.ndarray) -> Operand:
     pixels, shares = _taps(matrix)
     if pixels.shape[1] > _MAX_TAPS:
         return times_matrix(b, x, axis, b.constant(matrix, b.get_shape(x).element_type))
+    type_ = b.get_shape(x).element_type
+    columns = zip(pixels.T, shares.T)
+    return sum_of_taps(node, x, axis, [(b.constant(p), b.constant(share, type_)) for p, share in columns])
+
+
+def sum_of_taps(node: Node, x: Operand, axis: int, taps: Taps) -> Operand:
+    """Images whose pixels along an axis are sums of weighted ones."""
+    b, total = node.b, None
     # An axis after the other: fused, each pixel of the first were computed for each tap.
     x = b.optimization_barrier(x)
-    total = None
-    for tap in range(pixels.shape[1]):
-        taken = gather_axis(node, x, b.constant(pixels[:, tap]), axis, 0)
-        share = b.broadcast_in_dim(
-            b.constant(shares[:, tap], b.get_shape(x).element_type), b.get_shape(taken).dims, [axis]
-        )
-        total = taken * share if total is None else total + taken * share
+    for pixels, share in taps:
+        taken = gather_axis(node, x, pixels, axis, 0)
+        part = taken * b.broadcast_in_dim(share, b.get_shape(taken).dims, [axis])
+        total = part if total is None else total + part
     assert total is not None
     return total
 

@@ -26,6 +26,7 @@ from .images import (
     pixel_places,
     resampled,
     scale_of,
+    sum_of_taps,
     symbolic_matrix,
     times_matrix,
 )
@@ -108,22 +109,10 @@ def resize_bicubic(node: Node) -> Operand:
     x = node.b.convert_element_type(node["images"], _F32)
     for axis, size, new_size in image_sizes(node, node.shape(0), node.integers("size")):
         if is_symbolic((size, new_size)):
-            x = _sum_of_taps(node, x, axis, _symbolic_cubic(node, size, new_size))
+            x = sum_of_taps(node, x, axis, _symbolic_cubic(node, size, new_size))
         else:
             x = resampled(node, x, axis, _matrix(_cubic(node, size, new_size), size))
     return x
-
-
-def _sum_of_taps(node: Node, x: Operand, axis: int, taps: Taps) -> Operand:
-    """Images whose pixels along an axis are sums of weighted ones."""
-    b, total = node.b, None
-    x = b.optimization_barrier(x)  # as in `resampled`
-    for pixels, share in taps:
-        taken = gather_axis(node, x, pixels, axis, 0)
-        part = taken * b.broadcast_in_dim(share, b.get_shape(taken).dims, [axis])
-        total = part if total is None else total + part
-    assert total is not None
-    return total
 
 
 @translates("ResizeBicubicGrad")
