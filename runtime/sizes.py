@@ -291,23 +291,15 @@ def _caller() -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-class _Unknown:
-    """In the place of what has not been asked for."""
-
-
-_UNKNOWN = _Unknown()
-
-
 class Size(_Number):
     """A sum of products of atoms; never changed. `terms` are sorted: (atoms of the product, coefficient)."""
 
-    __slots__ = ("_hash", "_hint", "_low", "terms")
+    __slots__ = ("_hash", "_hint", "terms")
 
     def __init__(self, terms: tuple[tuple[_Monomial, int], ...]) -> None:
         self.terms = terms
         self._hash: int | None = None
         self._hint: int | None = None
-        self._low: int | None | _Unknown = _UNKNOWN
 
     @property
     def hint(self) -> int:
@@ -438,13 +430,10 @@ class Size(_Number):
 
     def lower(self) -> int | None:
         """A number that it is never below; None: none is known."""
-        if isinstance(self._low, _Unknown):
-            known = self.terms[0][0][0].assumptions.lows
-            low = known.get(self.terms, _UNKNOWN)
-            if isinstance(low, _Unknown):
-                low = known[self.terms] = self._found_lower()
-            self._low = low
-        return self._low
+        known = self.terms[0][0][0].assumptions.lows
+        if self.terms not in known:
+            known[self.terms] = self._found_lower()
+        return known[self.terms]
 
     def _found_lower(self) -> int | None:
         low = _lower_of_terms(self.terms)
